@@ -1,0 +1,1 @@
+"""The reduced flow: the derived field, its exact solution, its integration and its bounds."""

@@ -1,0 +1,317 @@
+"""The orthogonal-data setting, the four parameterizations, the learning rates and the start.
+
+A [`Problem`][qkflow.setting.Problem] is everything that decides a trajectory: where the data come from
+(`OrthogonalSetting`), how the layer is written (`Parameterization`), how fast its two circuits learn
+(`LearningRates`) and where they begin (`Start`). All four are immutable and are JAX pytrees whose leaves
+are their numbers. Built from concrete numbers they are checked, and hashable; copies that JAX makes
+(under jit, vmap, grad or `jax.tree.map`) are neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+Number = Any
+"""A Python or NumPy number, an array of them, or a JAX array or tracer (dtype float or integer)."""
+
+T = TypeVar("T")
+
+
+class ArgumentError(ValueError):
+    """An argument outside what is possible; the message is one sentence that says what would be right."""
+
+
+class Parameterization(enum.Enum):
+    """How the two circuits are written: attention (QK) first, output-value (OV) second.
+
+    `C` is a collapsed circuit (one matrix), `F` a factorized one (a product of two matrices).
+
+    >>> Parameterization("FACO").qk_factorized, Parameterization("FACO").ov_factorized
+    (True, False)
+    """
+
+    CACO = "CACO"
+    FACO = "FACO"
+    CAFO = "CAFO"
+    FAFO = "FAFO"
+
+    @property
+    def qk_factorized(self) -> bool:
+        """Whether W_QK = W_K^T W_Q."""
+        return self.value[0] == "F"
+
+    @property
+    def ov_factorized(self) -> bool:
+        """Whether W_OV = W_O W_V."""
+        return self.value[2] == "F"
+
+
+def _concrete(value: Number) -> np.ndarray | None:
+    """The value as a NumPy array when it is known now; None for tracers and what stands in for leaves."""
+    if isinstance(value, jax.core.Tracer):
+        return None
+    if isinstance(value, numbers.Real | np.ndarray | jax.Array):
+        return np.asarray(value, dtype=float)
+    if isinstance(value, str):
+        raise ArgumentError(f"A number is needed, but got the text {value!r}.")
+    return None
+
+
+def shown(value: Number) -> str:
+    """A number as a message shows it: whole numbers without decimal point, of an array the first entry."""
+    number = float(np.asarray(value, dtype=float).reshape(-1)[0])
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+
+
+def require(name: str, value: Number, holds: Callable[[np.ndarray], Any], what: str) -> None:
+    """Raise `ArgumentError` naming `name` unless every concrete entry of `value` is a number that `holds`.
+
+    Args:
+        name: the argument's name, as the caller spells it.
+        value: a number or array; tracers pass unchecked.
+        holds: elementwise test on a float NumPy array.
+        what: what would be right, to follow "must be".
+    """
+    array = _concrete(value)
+    if array is None:
+        return
+    array = np.atleast_1d(array)
+    wrong = np.isnan(array) | ~np.broadcast_to(holds(array), array.shape)
+    if wrong.any():
+        raise ArgumentError(f"Argument `{name}` must be {what}, but is {shown(array[wrong])}.")
+
+
+def _pytree(cls: type[T], static: tuple[str, ...] = ()) -> type[T]:
+    """Register a dataclass as a pytree whose unflattened copies skip `__post_init__`."""
+    names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+    leaves = tuple(n for n in names if n not in static)
+
+    def flatten_with_keys(obj):
+        keyed = tuple((jax.tree_util.GetAttrKey(n), getattr(obj, n)) for n in leaves)
+        return keyed, tuple(getattr(obj, n) for n in static)
+
+    def flatten(obj):
+        return tuple(getattr(obj, n) for n in leaves), tuple(getattr(obj, n) for n in static)
+
+    def unflatten(aux, children):
+        obj = object.__new__(cls)
+        for name, child in (*zip(leaves, children, strict=True), *zip(static, aux, strict=True)):
+            object.__setattr__(obj, name, child)
+        return obj
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+def _whole(x: np.ndarray) -> np.ndarray:
+    return np.isfinite(x) & (x == np.floor(x))
+
+
+@dataclasses.dataclass(frozen=True)
+class OrthogonalSetting:
+    """The orthogonal data of Vashisht & Ramaswamy (2026), section 1 of the derivation.
+
+    Each of M equally likely classes owns b distinct tokens and Q query tokens; a sequence holds m distinct
+    tokens of its class and n common tokens out of B. Embeddings are orthonormal; scores are multiplied by
+    beta. The defaults are the paper's.
+
+    Args:
+        n_classes: M, whole number, at least 2.
+        n_distinct_vocab: b, whole number, at least `n_distinct`.
+        n_distinct: m, whole number, at least 1.
+        n_common: n, whole number, at least 1.
+        n_common_vocab: B, whole number at least `n_common`, or infinity (no common token repeats).
+        n_query_vocab: Q, whole number, at least 1.
+        score_scale: beta, positive.
+
+    Raises:
+        ArgumentError: for a concrete number outside these ranges.
+
+    >>> OrthogonalSetting(n_classes=4, n_distinct_vocab=5, n_distinct=7)
+    Traceback (most recent call last):
+        ...
+    qkflow.setting.ArgumentError: Argument `n_distinct` must be at most `n_distinct_vocab` (5), but is 7.
+    """
+
+    n_classes: Number = 20
+    n_distinct_vocab: Number = 50
+    n_distinct: Number = 5
+    n_common: Number = 50
+    n_common_vocab: Number = math.inf
+    n_query_vocab: Number = 50
+    score_scale: Number = 1.0
+
+    def __post_init__(self) -> None:
+        require("n_classes", self.n_classes, lambda x: _whole(x) & (x >= 2), "a whole number of at least 2")
+        for name in ("n_distinct_vocab", "n_distinct", "n_common", "n_query_vocab"):
+            value = getattr(self, name)
+            require(name, value, lambda x: _whole(x) & (x >= 1), "a whole number of at least 1")
+        require(
+            "n_common_vocab",
+            self.n_common_vocab,
+            lambda x: (_whole(x) & (x >= 1)) | (x == math.inf),
+            "a whole number of at least 1, or inf",
+        )
+        _at_most(self, "n_distinct", "n_distinct_vocab")
+        _at_most(self, "n_common", "n_common_vocab")
+        require("score_scale", self.score_scale, lambda x: (x > 0) & np.isfinite(x), "positive and finite")
+
+
+def _at_most(setting: OrthogonalSetting, small: str, large: str) -> None:
+    bound = _concrete(getattr(setting, large))
+    if bound is not None:
+        require(small, getattr(setting, small), lambda x: x <= bound, f"at most `{large}` ({shown(bound)})")
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRates:
+    """Learning rates of the two circuits: eta_OV, and r = eta_QK / eta_OV, the control parameter.
+
+    Args:
+        lr_ov: eta_OV, positive.
+        ratio: r, positive.
+
+    Raises:
+        ArgumentError: for a concrete number that is not positive and finite.
+
+    >>> LearningRates(lr_ov=0.5, ratio=10.0).lr_qk
+    5.0
+    """
+
+    lr_ov: Number = 1.0
+    ratio: Number = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("lr_ov", "ratio"):
+            require(name, getattr(self, name), lambda x: (x > 0) & np.isfinite(x), "positive and finite")
+
+    @property
+    def lr_qk(self) -> Number:
+        """eta_QK = ratio * lr_ov."""
+        return self.ratio * self.lr_ov
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where the two circuits begin, on the line of the reduced flow.
+
+    Args:
+        mu_ov: logit gap per unit of attention, at least 0.
+        mu_qk: score gap that the softmax sees (already multiplied by `score_scale`), any finite number.
+        imbalance_ov: lambda_OV = a^2 - v^2 of every singular amplitude of W_O W_V (factorized OV only).
+        imbalance_qk: lambda_QK, the same for W_K^T W_Q (factorized QK only).
+
+    Raises:
+        ArgumentError: for a concrete number that is not finite, or a negative `mu_ov`.
+    """
+
+    mu_ov: Number = 0.0
+    mu_qk: Number = 0.0
+    imbalance_ov: Number = 0.0
+    imbalance_qk: Number = 0.0
+
+    def __post_init__(self) -> None:
+        require("mu_ov_0", self.mu_ov, lambda x: (x >= 0) & np.isfinite(x), "finite and at least 0")
+        require("mu_qk_0", self.mu_qk, np.isfinite, "finite")
+        require("imbalance_ov", self.imbalance_ov, np.isfinite, "finite")
+        require("imbalance_qk", self.imbalance_qk, np.isfinite, "finite")
+
+    @classmethod
+    def default(cls, parameterization: Parameterization) -> Start:
+        """0 for a collapsed circuit, .01 for a factorized one (0 is a saddle there), no imbalance."""
+        return cls(
+            mu_ov=0.01 if parameterization.ov_factorized else 0.0,
+            mu_qk=0.01 if parameterization.qk_factorized else 0.0,
+        )
+
+
+class Constants(NamedTuple):
+    """The numbers of a `Problem` under the names that the derived field uses (floats or float arrays)."""
+
+    n_classes: Number
+    n_distinct_vocab: Number
+    n_distinct: Number
+    n_common: Number
+    n_common_vocab: Number
+    n_query_vocab: Number
+    score_scale: Number
+    lr_ov: Number
+    ratio: Number
+    mu_ov_0: Number
+    mu_qk_0: Number
+    imbalance_ov: Number
+    imbalance_qk: Number
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A self-attention layer to be followed: setting, parameterization, learning rates and start.
+
+    Args:
+        setting: the data.
+        parameterization: a `Parameterization` or its name; static under JAX transformations.
+        rates: the learning rates.
+        start: the start; `None` takes `Start.default(parameterization)`.
+
+    Raises:
+        ArgumentError: for an unknown parameterization, an imbalance of a collapsed circuit, a factorized
+            circuit started at zero without imbalance, or `mu_qk_0 <= 0` in a balanced factorized QK circuit.
+
+    >>> Problem(parameterization="FAFO").start
+    Start(mu_ov=0.01, mu_qk=0.01, imbalance_ov=0.0, imbalance_qk=0.0)
+    """
+
+    setting: OrthogonalSetting = dataclasses.field(default_factory=OrthogonalSetting)
+    parameterization: Parameterization = Parameterization.CACO
+    rates: LearningRates = dataclasses.field(default_factory=LearningRates)
+    start: Start = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        try:
+            kind = Parameterization(self.parameterization)
+        except ValueError:
+            names = ", ".join(p.value for p in Parameterization)
+            raise ArgumentError(
+                f"Argument `parameterization` must be one of {names}, but is {self.parameterization!r}."
+            ) from None
+        object.__setattr__(self, "parameterization", kind)
+        if self.start is None:
+            object.__setattr__(self, "start", Start.default(kind))
+        start = self.start
+        for circuit, factorized in (("ov", kind.ov_factorized), ("qk", kind.qk_factorized)):
+            mu, imbalance = getattr(start, f"mu_{circuit}"), getattr(start, f"imbalance_{circuit}")
+            if not factorized:
+                what = f"0 for the collapsed {circuit.upper()} circuit of {kind.value}"
+                require(f"imbalance_{circuit}", imbalance, lambda x: x == 0, what)
+                continue
+            lam = _concrete(imbalance)
+            if lam is not None:
+                what = f"positive for the balanced factorized {circuit.upper()} circuit of {kind.value}"
+                require(f"mu_{circuit}_0", mu, lambda x, lam=lam: (x > 0) | (lam != 0), what)
+
+    @property
+    def constants(self) -> Constants:
+        """The problem's numbers, flat, in the order of `Constants`."""
+        s, r, start = self.setting, self.rates, self.start
+        return Constants(
+            **{f.name: getattr(s, f.name) for f in dataclasses.fields(OrthogonalSetting)},
+            lr_ov=r.lr_ov,
+            ratio=r.ratio,
+            mu_ov_0=start.mu_ov,
+            mu_qk_0=start.mu_qk,
+            imbalance_ov=start.imbalance_ov,
+            imbalance_qk=start.imbalance_qk,
+        )
+
+
+for _cls in (OrthogonalSetting, LearningRates, Start):
+    _pytree(_cls)
+_pytree(Problem, static=("parameterization",))

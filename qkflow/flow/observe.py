@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from qkflow.setting import ArgumentError, Constants, Number, Problem, require, shown
 
@@ -67,7 +68,7 @@ def check_target(problem: Problem, kind: str, values: Any, field: Any) -> None:
         require(name, values, lambda x: (x >= 0) & np.isfinite(x), "finite and at least 0")
     elif kind == "log_time":
         require(name, values, lambda x: x < np.inf, "a number below infinity")
-    elif not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem)):
+    elif not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(problem)):
         c = jax.tree.map(lambda v: np.asarray(v, float), problem.constants)
         alpha, _, log_loss = (np.asarray(v) for v in observe(field, c, c.mu_ov_0, c.mu_qk_0))
         if kind == "loss":

@@ -1,0 +1,287 @@
+"""The exact solution of the reduced flow: the state at given times, losses or attention masses.
+
+The trajectory is an explicit curve (`qkflow.flow._curve`) and time a quadrature along it,
+
+    t = integral (dt / d omega) d omega,
+
+in scaled form, so that no horizon is too long. A question is answered by finding its point on the curve, once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qkflow.flow import derived
+from qkflow.flow._curve import CUMULATE, NODES, SMALLEST, WEIGHTS, Curve, Point
+from qkflow.flow.observe import ROUNDING, check_target, observe, the_target
+from qkflow.setting import ArgumentError, Constants, Number, Parameterization, Problem
+from qkflow.trajectory import Trajectory
+
+PANELS = 14
+_FEW, _FEW_WEIGHTS = (np.polynomial.legendre.leggauss(8)[0] + 1) / 2, np.polynomial.legendre.leggauss(8)[1] / 2
+_GRID = np.concatenate([np.linspace(0, 0.9, 10)[:-1], 1 - np.geomspace(0.1, 1e-10, 28), [1.0]])
+frozen = jax.lax.stop_gradient
+
+
+def solve_exact(
+    problem: Problem,
+    *,
+    at_loss: Number = None,
+    at_time: Number = None,
+    at_log_time: Number = None,
+    at_attention: Number = None,
+    field: Any = derived,
+) -> Trajectory:
+    kind, target = the_target(loss=at_loss, time=at_time, log_time=at_log_time, attention=at_attention)
+    if not jax.config.read("jax_enable_x64"):
+        raise ArgumentError(
+            'The exact solution needs float64: call jax.config.update("jax_enable_x64", True) first.'
+        )
+    check_target(problem, kind, target, field)
+    leaves = [jnp.asarray(v, float) for v in problem.constants]
+    shape = jnp.broadcast_shapes(*(v.shape for v in leaves))
+    c = Constants(*(jnp.broadcast_to(v, shape) for v in leaves))
+    target = jnp.atleast_1d(jnp.asarray(target, float))
+    log_t, mu_ov, mu_qk, alpha, log_one_minus_alpha, log_loss = _solve(
+        c, target, kind=kind, parameterization=problem.parameterization, field=field
+    )
+    return Trajectory(
+        problem=problem,
+        method="exact",
+        t=jnp.broadcast_to(target, log_t.shape) if kind == "time" else jnp.exp(log_t),
+        log_t=log_t,
+        mu_ov=mu_ov,
+        mu_qk=mu_qk,
+        alpha=alpha,
+        log_one_minus_alpha=log_one_minus_alpha,
+        log_loss=log_loss,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "parameterization", "field"))
+def _solve(c, target, *, kind, parameterization, field):
+    one = functools.partial(_answer, kind=kind, parameterization=parameterization, field=field)
+    over_points = jax.vmap(one, in_axes=(None, 0))
+    shape = c.ratio.shape
+    flat = jax.tree.map(lambda v: v.reshape(-1), c)
+    columns = jax.vmap(over_points, in_axes=(0, None))(flat, target)
+    return tuple(v.reshape(*shape, *target.shape) for v in columns)
+
+
+def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parameterization, field: Any):
+    """log t, mu_OV, mu_QK and the observables of one problem at one target (scalars)."""
+    curve = Curve(field, parameterization, c)
+    start = (jnp.array(-jnp.inf), c.mu_ov_0, c.mu_qk_0, *observe(field, c, c.mu_ov_0, c.mu_qk_0))
+    if kind == "time":
+        at_start = target == 0
+        goal = jnp.log(jnp.where(at_start, 1.0, target))
+    elif kind == "log_time":
+        at_start = target == -jnp.inf
+        goal = jnp.where(at_start, 0.0, target)
+    elif kind == "loss":
+        at_start = target >= jnp.exp(start[5]) * (1 - ROUNDING)
+        goal = jnp.log(c.n_classes - 1) - jnp.log(jnp.expm1(target)) - curve.alpha_0 * c.mu_ov_0
+        at_start |= goal <= 0
+        goal = jnp.where(at_start, 1.0, goal)
+    else:
+        at_start = target <= start[3] * (1 + ROUNDING)
+        goal = jnp.log(target) - jnp.log1p(-target) - field.log_odds(c, c.mu_qk_0)
+        at_start |= goal <= 0
+        goal = jnp.where(at_start, 1.0, goal)
+    still = Curve(field, parameterization, frozen(c))
+    if kind == "loss":
+        x = _x_of_rise(curve, still, goal)
+    elif kind == "attention":
+        x = _x_of_gap(curve, still, goal)
+    else:
+        x = _x_near_time(still, frozen(goal))
+    clock = _Clock(curve, still, frozen(x))
+    if kind in ("time", "log_time"):
+        x = clock.when(goal)
+    log_t, saturation, _ = clock.at(x)
+    p = curve.point(jnp.exp(x), saturation)
+    if kind in ("time", "log_time"):
+        log_t = goal
+    answer = (log_t, p.mu_ov, p.mu_qk, *observe(field, c, p.mu_ov, p.mu_qk))
+    return tuple(jnp.where(at_start, a, b) for a, b in zip(start, answer))
+
+
+# Time along the curve
+
+
+def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, scale: Number | None = None):
+    """Integrals over panels of w / w_end: e^-scale t / w_end and X at the last edge, and the scale.
+
+    Args:
+        curve: the curve.
+        w_end: the unit of `edges`, scalar.
+        edges: shape (P + 1,).
+        saturation: X at the first edge.
+        scale: None takes z at the last node.
+    """
+    width = jnp.diff(edges)[:, None]
+    w = w_end * (edges[:-1, None] + width * NODES)
+    if curve.kind.qk_factorized:
+        straight, area = curve.straight(w)
+        gap, _ = curve.gap(curve.separation * area / (1 + curve.odds_0))
+        relative = (1 + curve.odds_0 * jnp.exp(gap)) / (1 + curve.odds_0)
+        d_x = width * w_end * curve.separation * (curve.c.mu_ov_0 + straight) * relative
+        x = saturation + jnp.cumsum(d_x @ WEIGHTS)
+        nodes_x = jnp.concatenate([saturation[None], x[:-1]])[:, None] + d_x @ CUMULATE.T
+        end_x = x[-1]
+    else:
+        nodes_x = None
+        end_x = curve.saturation(curve.tau(w_end * edges[-1]))
+    p = curve.point(w, nodes_x)
+    if scale is None:
+        scale = frozen(p.mu_ov[-1, -1] * curve.field.alpha(curve.c, p.mu_qk[-1, -1]))
+    density = curve.field.time_density(curve.c, p.mu_ov, p.mu_qk, scale) * p.d_omega
+    return jnp.sum((density @ WEIGHTS) * width[:, 0]), end_x, scale
+
+
+def _panels(curve: Curve, w_end: Number) -> Number:
+    """Edges of PANELS panels of w / w_end, shape (PANELS + 1,), fine where the integrands change."""
+    w = w_end * _GRID
+    tau = curve.tau(w)
+    gap, _ = curve.gap(tau)
+    d_gap = jnp.diff(gap)
+    chord = jnp.where(d_gap < 1e-6, 1.0, -jnp.expm1(-d_gap) / jnp.where(d_gap < 1e-6, 1.0, d_gap))
+    x = tau + curve.odds_0 * jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.diff(tau) * jnp.exp(gap[1:]) * chord)])
+    _, u = curve.mu_ov_rise(x / curve.separation)
+    alpha = curve.field.alpha(curve.c, curve.c.mu_qk_0 + gap)
+    z = u * alpha
+    window = jnp.maximum(z - z[-1] + 50, 0) - jnp.maximum(50 - z[-1], 0)
+    monitor = window / 10 + jnp.log1p(window) + gap / 10 + jnp.log1p(gap) + 3 * alpha + 0.5 * _GRID
+    d_monitor = jnp.diff(monitor)
+    levels = monitor[0] + (monitor[-1] - monitor[0]) * np.arange(1, PANELS)[:, None] / PANELS
+    covered = jnp.clip((levels - monitor[:-1]) / jnp.maximum(d_monitor, 1e-30), 0, 1)
+    return jnp.concatenate([jnp.zeros(1), covered @ np.diff(_GRID), jnp.ones(1)])
+
+
+def _descend(f: Callable[[Number], tuple[Number, Number]], x: Number, count: int) -> Number:
+    """Root of an increasing f from a start above it: Newton, kept between the signs seen."""
+
+    def body(_, carry):
+        low, high, x = carry
+        value, slope = f(x)
+        low, high = jnp.where(value < 0, x, low), jnp.where(value < 0, high, x)
+        step = value / slope
+        new = x - jnp.where(jnp.isfinite(step), jnp.clip(step, -3, 3), 3.0)
+        return low, high, jnp.where((new <= low) | (new >= high), 0.5 * (low + high), new)
+
+    return jax.lax.fori_loop(0, count, body, (-jnp.inf, jnp.inf, x))[2]
+
+
+def _rise(curve: Curve, x: Number) -> tuple[Number, Number, Point]:
+    """z - z(0) at x = log w without cancellation, its derivative in x, and the point."""
+    w = jnp.exp(x)
+    p = curve.point(w)
+    alpha = curve.field.alpha(curve.c, p.mu_qk)
+    rest = jnp.exp(curve.field.log_one_minus_alpha(curve.c, p.mu_qk))
+    u_0 = curve.c.mu_ov_0
+    rise = alpha * (p.mu_ov_rise - u_0 * curve.rest_0 * jnp.expm1(-p.gap))
+    slope = w * alpha * (curve.rescaling(p.mu_ov) * p.d_omega + rest * p.mu_ov * p.d_gap)
+    return rise, slope, p
+
+
+def _x_of_rise(curve: Curve, still: Curve, goal: Number) -> Number:
+    """x = log w at which z has risen by `goal`."""
+    target = frozen(goal)
+
+    def f(x):
+        rise, slope, _ = _rise(still, x)
+        return jnp.log(rise / target), slope / rise
+
+    x = _descend(f, jnp.log(still.w_bound(target / still.alpha_0)), 14)
+    rise, slope, _ = _rise(curve, x)
+    return x - (rise - goal) / frozen(slope)
+
+
+def _x_of_gap(curve: Curve, still: Curve, goal: Number) -> Number:
+    """x = log w at which mu_QK has risen by `goal`."""
+    target = frozen(goal)
+
+    def f(y):
+        gap, slope = still.gap(jnp.exp(y))
+        return jnp.log(gap / target), slope * jnp.exp(y) / gap
+
+    y = _descend(f, jnp.log(still.tau_bound(target)), 8)
+    gap, slope = curve.gap(jnp.exp(y))
+    y = y - (gap - goal) / frozen(slope * jnp.exp(y))
+    return jnp.log(curve.w_of_tau(jnp.exp(y)))
+
+
+def _x_near_time(still: Curve, goal: Number) -> Number:
+    """x = log w where log t is about `goal`, within a few units."""
+    c, field = still.c, still.field
+    z_0 = still.alpha_0 * c.mu_ov_0
+    pace = z_0 + jnp.log(field.time_density(c, c.mu_ov_0, c.mu_qk_0, z_0))
+    onset = pace - jnp.log(still.alpha_0 * still.rescaling_0)
+
+    def bend(log_t):
+        v = log_t - onset
+        soft = jnp.logaddexp(v, 0.0)
+        early = v < -30
+        return jnp.where(early, v, jnp.log(soft)), jnp.where(early, 1.0, jax.nn.sigmoid(v) / soft)
+
+    target = bend(goal)[0]
+
+    def f(x):
+        rise, slope, p = _rise(still, x)
+        w = jnp.exp(x)
+        z = z_0 + rise
+        density = z + jnp.log(field.time_density(c, p.mu_ov, p.mu_qk, z) * p.d_omega)
+        early = x + pace + jnp.log(_slowness(still, w))
+        late = x + density + jnp.log(-jnp.expm1(-rise) / slope)
+        log_t = jnp.fmax(early, late)
+        value, bent = bend(log_t)
+        return value - target, bent * jnp.exp(jnp.minimum(x + density - log_t, 50.0))
+
+    log_scaled = goal + jnp.log(c.lr_ov * still.alpha_0 / c.n_distinct_vocab) - z_0
+    rise = 1e30
+    for _ in range(3):  # e^(alpha_0 rise) <= 1 + e^log_scaled R_OV(mu_OV)
+        rise = jnp.logaddexp(0.0, log_scaled + jnp.log(still.rescaling(c.mu_ov_0 + rise))) / still.alpha_0
+    first = jnp.where(rise < 1e-100, goal - pace, jnp.log(still.w_bound(jnp.maximum(rise, 1e-100))))
+    return _descend(f, first, 12)
+
+
+def _slowness(still: Curve, w: Number) -> Number:
+    """About the mean of (alpha_0 / alpha) d omega / dw over [0, w]."""
+    p = still.point(w * _FEW, still.chord(still.tau(w * _FEW)))
+    return jnp.exp(-jnp.log(still.field.alpha(still.c, p.mu_qk) / still.alpha_0)) * p.d_omega @ _FEW_WEIGHTS
+
+
+class _Clock:
+    """Time near x_0: one full quadrature to x_0 = log w, and a short one from there."""
+
+    def __init__(self, curve: Curve, still: Curve, x_0: Number):
+        self.curve, self.still, self.x_0 = curve, still, x_0
+        self.w_end = jnp.maximum(jnp.exp(x_0), SMALLEST)
+        panels = _panels(still, self.w_end)
+        self.elapsed, self.saturation, self.scale = _elapsed(curve, self.w_end, panels, jnp.zeros(()))
+
+    def at(self, x: Number, still: bool = False) -> tuple[Number, Number, Number]:
+        """log t, X and d log t / d x at x = log w."""
+        curve = self.still if still else self.curve
+        elapsed, saturation = frozen((self.elapsed, self.saturation)) if still else (self.elapsed, self.saturation)
+        edges = jnp.stack([jnp.ones(()), jnp.exp(x - self.x_0)])
+        more, end, _ = _elapsed(curve, self.w_end, edges, saturation, self.scale)
+        p = self.still.point(self.w_end * frozen(edges[1]), frozen(end))
+        density = curve.field.time_density(self.still.c, p.mu_ov, p.mu_qk, self.scale) * p.d_omega
+        total = elapsed + more
+        return self.x_0 + self.scale + jnp.log(total), end, frozen(density * edges[1] / total)
+
+    def when(self, goal: Number) -> Number:
+        """x at which log t is `goal`."""
+        x = self.x_0
+        for _ in range(3):
+            log_t, _, slope = self.at(x, still=True)
+            x = x - (log_t - frozen(goal)) / slope
+        log_t, _, slope = self.at(x)
+        return x - (log_t - goal) / slope

@@ -1,0 +1,197 @@
+"""The reduced flow in 45-digit arithmetic, sharing neither code nor method with the package.
+
+The ordinary differential equations of the flow, written with polynomial right-hand sides in
+omega (d omega = d mu_OV / R_OV), are integrated by their Taylor series: no closed form, no first integral, no
+quadrature. Everything is typed here from the matrix picture: amplitudes of the singular directions and their
+rescaling.
+"""
+
+from __future__ import annotations
+
+import mpmath as mp
+
+from qkflow.setting import Problem
+
+DIGITS = 45
+ORDER = 40
+WINDOW = 130
+"""Time counts from z_end - WINDOW on: what came before is below e^-WINDOW times factors of at most e^60."""
+
+
+class Reference:
+    """One problem; `solve(kind, value)` gives the state as mpmath numbers."""
+
+    def __init__(self, problem: Problem):
+        mp.mp.dps = DIGITS
+        self.kind = problem.parameterization
+        numbers = {k: mp.inf if v == float("inf") else mp.mpf(v) for k, v in problem.constants._asdict().items()}
+        self.__dict__.update(numbers)
+        M, b, B, Q = self.n_classes, self.n_distinct_vocab, self.n_common_vocab, self.n_query_vocab
+        self.rho = self.n_distinct / self.n_common
+        line = 1 / b + 1 / B
+        lr_ratio = self.ratio
+        # d omega = lr_ov alpha / (b (e^z + M - 1)) dt;  s counts the QK drive: ds/domega = pull * mu_OV (1 - alpha)
+        self.pull = lr_ratio * b * self.score_scale * (M - 1) / (M * Q)
+        if self.kind.qk_factorized:
+            nus = (mp.sqrt(Q / b + Q * M / B), mp.sqrt(Q / b))
+            weights = (self.score_scale * (1 / (b * M) + 1 / B) / nus[0], self.score_scale * (1 - 1 / M) / b / nus[1])
+            amplitudes = [self.mu_qk_0 / (self.score_scale * line) * nu for nu in nus]
+            self.modes = [
+                (nu, w, a, mp.sqrt(self.imbalance_qk**2 + 4 * a * a)) for nu, w, a in zip(nus, weights, amplitudes)
+            ]
+        else:
+            self.speed = self.score_scale * line
+        u = self.mu_ov_0
+        self.rescaling_ov = mp.sqrt(self.imbalance_ov**2 + 4 * b * u * u) if self.kind.ov_factorized else mp.mpf(1)
+        odds = self.rho * mp.exp(self.mu_qk_0)
+        self.state0 = {
+            "u": u,
+            "R": self.rescaling_ov,
+            "g": self.mu_qk_0,
+            "q": 1 / (1 + odds),
+            "modes": [(m[2], m[3]) for m in self.modes] if self.kind.qk_factorized else [],
+            "t": mp.mpf(0),
+        }
+
+    def _series(self, state, timed):
+        """Taylor coefficients in omega from a state, to ORDER."""
+        M, b = self.n_classes, self.n_distinct_vocab
+        c = 4 * b if self.kind.ov_factorized else mp.mpf(0)
+        u, R, g, q = [state["u"]], [state["R"]], [state["g"]], [state["q"]]
+        inv = [1 / (1 - q[0])]  # 1 / alpha
+        modes = [([s], [r]) for s, r in state["modes"]]
+        ds, dg, z, E, t = [], [], [u[0] * (1 - q[0])], [mp.exp(u[0] * (1 - q[0]))], [state["t"]]
+
+        def product(x, y, k):
+            return mp.fdot(x[: k + 1], reversed(y[: k + 1]))
+
+        for k in range(ORDER):
+            ds.append(self.pull * product(u, q, k))
+            if modes:
+                slope = mp.mpf(0)
+                for (nu, weight, _, _), (s, r) in zip(self.modes, modes):
+                    ds_k = nu * product(r, ds, k)
+                    dr_k = 4 * nu * product(s, ds, k)
+                    s.append(ds_k / (k + 1))
+                    r.append(dr_k / (k + 1))
+                    slope += weight * ds_k
+                dg.append(slope)
+            else:
+                dg.append(self.speed * ds[k])
+            g.append(dg[k] / (k + 1))
+            u.append(R[k] / (k + 1))
+            R.append(c * u[k] / (k + 1))
+            aq = [q[k] - product(q, q, k)] if k == 0 else aq + [q[k] - product(q, q, k)]  # alpha (1 - alpha)
+            q.append(-product(aq, dg, k) / (k + 1))
+            inv_less = [inv[0] - 1, *inv[1:]]
+            inv.append(-product(inv_less, dg, k) / (k + 1))
+            z.append(u[k + 1] - product(u, q, k + 1))
+            if timed:
+                dz = [(j + 1) * z[j + 1] for j in range(k + 1)]
+                E.append(product(E, dz, k) / (k + 1))
+                pace = [E[0] + M - 1, *E[1:]]
+                t.append(b / self.lr_ov * product(inv, pace, k) / (k + 1))
+        series = {"u": u, "R": R, "g": g, "q": q, "z": z, "modes": modes, "t": t if timed else [state["t"]]}
+        watched = [u, R, q, *(s for m in modes for s in m)] + ([E, inv] if timed else [])
+        return series, watched
+
+    @staticmethod
+    def _step(watched):
+        """A step at which the last terms of every watched series are below 1e-27 of its value."""
+        steps = []
+        for s in watched:
+            for k in (ORDER - 2, ORDER - 1, ORDER):
+                if k < len(s) and s[k] != 0:
+                    size = max(abs(s[0]), mp.mpf("1e-3") * max(abs(s[j]) ** (mp.mpf(1) / j) for j in (1,)) if s[0] == 0 else abs(s[0]))
+                    if size != 0:
+                        steps.append((mp.mpf("1e-27") * size / abs(s[k])) ** (mp.mpf(1) / k))
+        return min(steps) if steps else mp.mpf(1)
+
+    @staticmethod
+    def _at(series, h):
+        def value(s):
+            return mp.polyval(s[::-1], h)
+
+        out = {k: value(series[k]) for k in ("u", "R", "g", "q", "t")}
+        out["modes"] = [(value(s), value(r)) for s, r in series["modes"]]
+        return out
+
+    def _measure(self, kind, state):
+        """What the target is compared with: increasing along the flow."""
+        if kind == "attention":
+            return -mp.log(state["q"])
+        if kind == "loss":
+            return state["u"] * (1 - state["q"])
+        return state["t"]
+
+    def _goal(self, kind, value):
+        value = mp.mpf(value)
+        return {
+            "attention": lambda: -mp.log(1 - value),
+            "loss": lambda: mp.log((self.n_classes - 1) / mp.expm1(value)),
+            "time": lambda: value,
+            "log_time": lambda: mp.exp(value),
+        }[kind]()
+
+    def _walk(self, kind, goal, timed_from):
+        """States, series and step of the step that contains the goal."""
+        state = self.state0
+        for _ in range(5000):
+            timed = timed_from is not None and state["u"] * (1 - state["q"]) >= timed_from
+            series, watched = self._series(state, timed)
+            h = self._step(watched)
+            if timed_from is not None and not timed:  # do not jump over the window's beginning
+                while self._z(self._at(series, h)) > timed_from + 20:
+                    h /= 2
+            following = self._at(series, h)
+            if self._measure(kind, following) >= goal:
+                return state, series, h
+            state = following
+        raise RuntimeError("too many steps")
+
+    @staticmethod
+    def _z(state):
+        return state["u"] * (1 - state["q"])
+
+    def solve(self, kind, value, nudge=0):
+        """The state at a target; `nudge` changes the target relatively (log_time: absolutely)."""
+        mp.mp.dps = DIGITS
+        key = (kind, mp.mpf(value))
+        if getattr(self, "_last", (None,))[0] != key:
+            goal = self._goal(kind, value)
+            if kind in ("loss", "attention"):
+                state, series, h = self._walk(kind, goal, None)
+                z_end = self._z(self._at(series, h))
+            else:
+                z_end = mp.log(goal) + mp.log(self.lr_ov / self.n_distinct_vocab) - 70
+            z_0 = self._z(self.state0)
+            start = z_0 if z_end - WINDOW < z_0 else z_end - WINDOW
+            self._last = (key, self._walk(kind, goal, start))
+        state, series, h = self._last[1]
+        value = mp.mpf(value)
+        goal = self._goal(kind, value + nudge if kind == "log_time" else value * (1 + nudge))
+        low, high = mp.mpf(0), h
+        x = h / 2
+        f = lambda x: mp.log(self._measure(kind, self._at(series, x)) / goal)  # noqa: E731
+        for _ in range(200):  # bracketed secant: the measure is increasing
+            fx = f(x)
+            if abs(fx) < mp.mpf("1e-32"):
+                break
+            low, high = (x, high) if fx < 0 else (low, x)
+            d = x * mp.mpf("1e-12")
+            slope = (f(x + d) - fx) / d
+            new = x - fx / slope if slope > 0 else (low + high) / 2
+            x = new if (low < new < high or nudge) else (low + high) / 2
+        return self.observed(self._at(series, x))
+
+    def observed(self, state):
+        """mu_ov, mu_qk, alpha, log_one_minus_alpha, log_loss, log_t of a state."""
+        z = self._z(state)
+        return {
+            "mu_ov": state["u"],
+            "mu_qk": state["g"],
+            "alpha": 1 - state["q"],
+            "log_one_minus_alpha": mp.log(state["q"]),
+            "log_loss": mp.log(mp.log1p((self.n_classes - 1) * mp.exp(-z))),
+            "log_t": mp.log(state["t"]) if state["t"] > 0 else -mp.inf,
+        }

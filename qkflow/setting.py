@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 Number = Any
 """A Python or NumPy number, an array of them, or a JAX array or tracer (dtype float or integer)."""
@@ -56,13 +57,9 @@ class Parameterization(enum.Enum):
 
 def _concrete(value: Number) -> np.ndarray | None:
     """The value as a NumPy array when it is known now; None for tracers and what stands in for leaves."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer) or not isinstance(value, numbers.Real | np.ndarray | jax.Array):
         return None
-    if isinstance(value, numbers.Real | np.ndarray | jax.Array):
-        return np.asarray(value, dtype=float)
-    if isinstance(value, str):
-        raise ArgumentError(f"A number is needed, but got the text {value!r}.")
-    return None
+    return np.asarray(value, dtype=float)
 
 
 def shown(value: Number) -> str:
@@ -80,6 +77,8 @@ def require(name: str, value: Number, holds: Callable[[np.ndarray], Any], what: 
         holds: elementwise test on a float NumPy array.
         what: what would be right, to follow "must be".
     """
+    if isinstance(value, str):
+        raise ArgumentError(f"Argument `{name}` must be {what}, but is {value!r}.")
     array = _concrete(value)
     if array is None:
         return

@@ -1,0 +1,287 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+import qkflow
+from qkflow.setting import (
+    ArgumentError,
+    LearningRates,
+    OrthogonalSetting,
+    Parameterization,
+    Problem,
+    Start,
+)
+from qkflow.trajectory import Trajectory, describe, dumps, write_text
+
+SMALL = {"n_classes": 4, "n_distinct_vocab": 5, "n_distinct": 2, "n_common": 3, "n_common_vocab": 7}
+SMALL |= {"n_query_vocab": 3}
+"""The setting that `train` starts from: 4,200 sequences, so that every matrix entry can be trained."""
+
+SETTING_FLAGS = {
+    "n_classes": "M, classes",
+    "n_distinct_vocab": "b, distinct tokens of a class",
+    "n_distinct": "m, distinct tokens in a sequence",
+    "n_common": "n, common tokens in a sequence",
+    "n_common_vocab": "B, common tokens in all; a number or inf",
+    "n_query_vocab": "Q, query tokens of a class",
+    "score_scale": "beta, multiplies every score",
+}
+START_FLAGS = {
+    "mu_ov_0": "mu_OV at the start (default 0 collapsed, .01 factorized)",
+    "mu_qk_0": "mu_QK at the start, the scaled gap (default 0 collapsed, .01 factorized)",
+    "imbalance_ov": "lambda_OV of a factorized OV circuit (default 0)",
+    "imbalance_qk": "lambda_QK of a factorized QK circuit (default 0)",
+}
+NUMBER = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one sentence, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Turn argparse's complaint into ours."""
+        raise ArgumentError(message[:1].upper() + message[1:] + ".")
+
+
+def _setting_flags(parser: argparse.ArgumentParser, **defaults: Any) -> None:
+    group = parser.add_argument_group("setting")
+    plain = OrthogonalSetting(**defaults)
+    for name, text in SETTING_FLAGS.items():
+        _number(group, name, f"{text} (default {getattr(plain, name):g})", getattr(plain, name))
+    _number(group, "lr_ov", "eta_OV, learning rate of the OV circuit (default 1)", 1.0)
+    _number(group, "ratio", "r = eta_QK / eta_OV (default 1)", 1.0)
+    names = [p.value for p in Parameterization]
+    group.add_argument(
+        "--parameterization", choices=names, default="CACO", help="attention first (default CACO)"
+    )
+    for name, text in START_FLAGS.items():
+        _number(group, name, text, None)
+
+
+def _number(group: Any, name: str, text: str, default: float | None) -> None:
+    group.add_argument("--" + name.replace("_", "-"), type=float, default=default, metavar="X", help=text)
+
+
+def _problem(args: argparse.Namespace) -> Problem:
+    kind = Parameterization(args.parameterization)
+    given = {n: getattr(args, n) for n in START_FLAGS if getattr(args, n) is not None}
+    default = Start.default(kind)
+    start = Start(
+        mu_ov=given.get("mu_ov_0", default.mu_ov),
+        mu_qk=given.get("mu_qk_0", default.mu_qk),
+        imbalance_ov=given.get("imbalance_ov", 0.0),
+        imbalance_qk=given.get("imbalance_qk", 0.0),
+    )
+    setting = OrthogonalSetting(**{name: getattr(args, name) for name in SETTING_FLAGS})
+    return Problem(setting, kind, LearningRates(args.lr_ov, args.ratio), start)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="qkflow", description=qkflow.__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=qkflow.__version__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="{derive,solve,train,verify,reproduce}")
+
+    def verb(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
+        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(run=run)
+        return sub
+
+    derive = verb("derive", _derive, "print the derivation as Markdown with LaTeX")
+    names = [p.value for p in Parameterization]
+    derive.add_argument("--parameterization", choices=names, help="one of the four (default: all)")
+
+    solve = verb("solve", _solve, "the state of the flow at losses, times or attention masses")
+    _setting_flags(solve)
+    solve.add_argument("--method", choices=["exact", "integrate"], default="exact", help="default exact")
+    target = solve.add_mutually_exclusive_group()
+    for name in ("loss", "time", "log-time", "attention"):
+        target.add_argument(f"--at-{name}", type=float, nargs="+", metavar="X", help=f"stop at each {name}")
+    solve.add_argument("--solver", metavar="NAME", help="a diffrax solver, for integrate (default Dopri8)")
+    solve.add_argument("--rtol", type=float, metavar="X", help="for integrate (default 1e-10)")
+
+    train = verb("train", _train, "train the real matrices")
+    _setting_flags(train, **SMALL)
+    train.add_argument(
+        "--mode", choices=["population", "sgd"], default="population", help="default population"
+    )
+    _count(train, "steps", 4000, "N, number of steps")
+    train.add_argument("--step-size", type=float, default=0.1, metavar="H", help="t = step H (default .1)")
+    _count(train, "seeds", 1, "K, seeds 0 to K-1")
+    _count(train, "batch_size", 32, "sequences in a batch, for sgd")
+    _count(train, "records", 50, "geometrically spaced steps to record")
+    starts = ["aligned", "identity", "random"]
+    train.add_argument("--start", choices=starts, default="aligned", help="default aligned")
+    train.add_argument("--start-scale", type=float, metavar="X", help="size of an identity or random start")
+    _count(train, "hidden_width", None, "rows of each factor")
+    train.add_argument("--out", metavar="FILE", help="write the JSON document here as well")
+
+    verify = verb("verify", _verify, "hold theory, integration and training against each other")
+    _setting_flags(verify)
+    verify.add_argument("--report", metavar="DIR", help="write DIR/report.html and DIR/report.json")
+
+    reproduce = verb("reproduce", _reproduce, "redraw a published figure")
+    reproduce.add_argument("figure", choices=["fig4"])
+    reproduce.add_argument("--out", metavar="DIR", default="figures", help="where to draw (default figures)")
+
+    for sub in (solve, train, verify, reproduce):
+        sub.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    return parser
+
+
+def _count(parser: argparse.ArgumentParser, name: str, default: int | None, text: str) -> None:
+    shown = "" if default is None else f" (default {default})"
+    flag = "--" + name.replace("_", "-")
+    parser.add_argument(flag, type=int, default=default, metavar="N", help=text + shown)
+
+
+def _derive(args: argparse.Namespace) -> int:
+    print(qkflow.derive(args.parameterization))
+    return 0
+
+
+def _solve(args: argparse.Namespace) -> int:
+    problem = _problem(args)
+    targets = {f"at_{n}": getattr(args, f"at_{n}") for n in ("loss", "time", "log_time", "attention")}
+    options: dict[str, Any] = {}
+    if args.solver is not None:
+        options["solver"] = _solver(args.solver)
+    if args.rtol is not None:
+        options["rtol"] = args.rtol
+    result = qkflow.solve(problem, method=args.method, **targets, **options)
+    if args.json:
+        print(dumps(result.document()))
+        return 0
+    print(_heading(problem))
+    print(_table(result, ("t", "log_t", "mu_ov", "mu_qk", "alpha", "log_one_minus_alpha", "loss")))
+    return 0
+
+
+def _solver(name: str) -> Any:
+    import diffrax
+
+    solver = getattr(diffrax, name, None)
+    if not (isinstance(solver, type) and issubclass(solver, diffrax.AbstractAdaptiveSolver)):
+        raise ArgumentError(f"Argument `solver` must be an adaptive solver of diffrax, but is {name!r}.")
+    try:
+        return solver()
+    except TypeError:
+        raise ArgumentError(
+            f"Argument `solver` must be a complete solver, but {name!r} is abstract."
+        ) from None
+
+
+def _train(args: argparse.Namespace) -> int:
+    problem = _problem(args)
+    names = ("mode", "steps", "step_size", "seeds", "batch_size", "records", "start", "start_scale")
+    options = {name: getattr(args, name) for name in (*names, "hidden_width")}
+    if args.out:
+        _writable(args.out)
+    result = qkflow.train(problem, progress=_progress, **options)
+    text = dumps(result.document())
+    if args.out:
+        write_text(args.out, text + "\n")
+    if args.json:
+        print(text)
+        return 0
+    print(_heading(problem))
+    if args.seeds > 1:
+        print(f"mean over {args.seeds} seeds")
+    print(_table(result, ("step", "t", "mu_ov", "mu_qk", "alpha", "loss", *list(result.extra)[1:])))
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    problem = _problem(args)
+    if args.report:
+        _directory(args.report)
+    report = qkflow.verify(problem, progress=_progress)
+    if args.report:
+        write_text(os.path.join(args.report, "report.html"), report.html())
+        write_text(os.path.join(args.report, "report.json"), dumps(report.document()) + "\n")
+    if args.json:
+        print(dumps(report.document()))
+    else:
+        print(_heading(problem))
+        print(report.table())
+        if args.report:
+            print(f"written to {os.path.join(args.report, 'report.html')} and report.json")
+    return 0 if report.ok else 1
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    _directory(args.out)
+    result = qkflow.reproduce(args.figure, out=args.out)
+    print(dumps(result.document()) if args.json else result.table())
+    return 0
+
+
+def _writable(path: str) -> None:
+    if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
+        raise ArgumentError(f"Argument `out` must be a file in a folder that exists, but is {path!r}.")
+
+
+def _directory(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError:
+        raise ArgumentError(f"A folder cannot be made at {path!r}.") from None
+
+
+def _progress(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _heading(problem: Problem) -> str:
+    return "  ".join(
+        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in describe(problem).items()
+    )
+
+
+def _table(result: Trajectory, names: Sequence[str]) -> str:
+    """Columns that line up, 12 significant digits, seeds averaged."""
+    columns = []
+    for name in names:
+        values = np.asarray(result.extra[name] if name in result.extra else getattr(result, name))
+        if values.ndim > 1:
+            values = values.mean(axis=0)
+        cells = [f"{v:d}" if values.dtype.kind == "i" else f"{v:.12g}" for v in values.tolist()]
+        width = max(map(len, (name, *cells)))
+        columns.append([cell.rjust(width) for cell in (name, *cells)])
+    return "\n".join("  ".join(row) for row in zip(*columns, strict=True))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line in float64.
+
+    Args:
+        argv: the words after `qkflow`; `None` takes the process's.
+
+    Returns:
+        Exit status: 0, 1 when a claim is falsified, 2 for bad input, which is one sentence on stderr.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    jax.config.update("jax_enable_x64", True)
+    try:
+        # A leading space makes argparse read "-1e-3" as a value and not as an option.
+        args = _parser().parse_args([f" {w}" if NUMBER.match(w) else w for w in words])
+        return args.run(args)
+    except ArgumentError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Every figure, from results alone: colour-blind safe, and readable in print by line style."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from qkflow.trajectory import Trajectory, write_text
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Okabe and Ito's palette, the ones that show on white first."""
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+LABELS = {
+    "mu_ov": "logit gap $\\mu_{OV}$ (nats)",
+    "mu_qk": "score gap $\\mu_{QK}$ (nats)",
+    "alpha": "attention on distinct tokens $\\alpha$",
+    "loss": "loss (nats)",
+    "log_t": "$\\log t$ (t = steps x step size)",
+    "tau": "$\\log_{10}(1 + \\tau)$, $\\tau = t\\,\\min(\\eta_{OV}, \\eta_{QK})$",
+}
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "qkflow",
+}
+
+
+def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+
+
+def _label(axes: Axes, x: str, y: str) -> None:
+    axes.set_xlabel(LABELS[x])
+    axes.set_ylabel(LABELS[y])
+
+
+def growth(trajectory: Trajectory, bounds: Mapping[str, Any]) -> Figure:
+    """mu_OV and mu_QK against log t, with the bounds of each, both axes logarithmic.
+
+    Args:
+        trajectory: one problem at increasing log times.
+        bounds: by name, objects with `quantity`, `formula` and `value` at the same times; those whose value
+            is `None` are left out.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, panels = _figure(9.0, 4.6, 1, 2)
+        shown = np.asarray(trajectory.log_t) >= 1.0
+        x = np.asarray(trajectory.log_t)[shown]
+        for axes, quantity in zip(panels, ("mu_ov", "mu_qk"), strict=True):
+            state = np.asarray(getattr(trajectory, quantity))[shown]
+            axes.plot(x, state, color="black", lw=2.4, label="exact")
+            mine = [b for b in bounds.values() if b.quantity == quantity and b.value is not None]
+            for k, bound in enumerate(mine):
+                value = np.asarray(bound.value)[shown]
+                value = np.where(np.isfinite(value) & (value > 0), value, np.nan)
+                style = {"color": COLOURS[k % len(COLOURS)], "ls": LINES[(k + 1) % len(LINES)]}
+                axes.plot(x, value, label=bound.formula, **style)
+            axes.set(xscale="log", yscale="log", ylim=_room(state))
+            _label(axes, "log_t", quantity)
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7)
+    return figure
+
+
+def _room(state: np.ndarray) -> tuple[float, float]:
+    """Limits that show the curve and two decades above it, whatever the bounds do."""
+    positive = state[state > 0]
+    if not positive.size:
+        return 0.1, 10.0
+    return max(float(positive.min()), 1e-3 * float(positive.max())) / 2.0, 100.0 * float(positive.max())
+
+
+def phase(exact: Trajectory, integrated: Trajectory, flow: Trajectory, trained: Mapping[str, Any]) -> Figure:
+    """mu_QK against mu_OV: the first integral with integrated points, and with points of trained matrices.
+
+    Args:
+        exact: the problem at full size, a fine curve.
+        integrated: the same, integrated.
+        flow: the trained problem, exact.
+        trained: the columns of its training; the last row is drawn.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, (left, right) = _figure(9.0, 3.8, 1, 2)
+        left.plot(exact.mu_ov, exact.mu_qk, color="black", label="first integral (exact)")
+        left.plot(integrated.mu_ov, integrated.mu_qk, "o", mfc="none", color=COLOURS[0], label="integrated")
+        right.plot(flow.mu_ov, flow.mu_qk, color="black", label="exact flow")
+        trained_style = {"color": COLOURS[1], "label": "trained matrices"}
+        right.plot(trained["mu_ov"][-1], trained["mu_qk"][-1], "x", **trained_style)
+        for axes in (left, right):
+            _label(axes, "mu_ov", "mu_qk")
+            axes.legend()
+    return figure
+
+
+def _log_tau(trajectory: Trajectory) -> np.ndarray:
+    rates = trajectory.problem.rates
+    return np.log1p(np.asarray(trajectory.t) * min(rates.lr_ov, rates.lr_qk)) / np.log(10.0)
+
+
+def _by_ratio(axes: Axes, curves: Sequence[Trajectory], x: str, y: str) -> None:
+    for k, curve in enumerate(curves):
+        horizontal = _log_tau(curve) if x == "tau" else getattr(curve, x)
+        style = {"color": COLOURS[k % len(COLOURS)], "ls": LINES[k % len(LINES)]}
+        axes.plot(horizontal, getattr(curve, y), label=f"r = {curve.problem.rates.ratio:g}", **style)
+    if y == "loss":
+        axes.set_yscale("log")
+    if x == "loss":
+        axes.set_xscale("log")
+        axes.invert_xaxis()
+    if y == "alpha":
+        axes.set_ylim(0.0, 1.02)
+    _label(axes, x, y)
+
+
+def ratios(curves: Sequence[Trajectory]) -> Figure:
+    """mu_OV, mu_QK, alpha and the loss against time, a curve for every ratio of learning rates."""
+    with matplotlib.rc_context(_STYLE):
+        figure, panels = _figure(9.0, 5.6, 2, 2)
+        for axes, y in zip(panels, ("mu_ov", "mu_qk", "alpha", "loss"), strict=True):
+            _by_ratio(axes, curves, "tau", y)
+        panels[0].legend()
+    return figure
+
+
+def time_and_loss(by_time: Sequence[Trajectory], by_loss: Sequence[Trajectory]) -> Figure:
+    """Two rows: four observables against time, then three of them where the loss first falls below L.
+
+    Args:
+        by_time: a curve for every ratio.
+        by_loss: the same ratios at stopping losses.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(13.0, 6.4), layout="constrained")
+        grid = figure.add_gridspec(2, 12)
+        first = [figure.add_subplot(grid[0, 3 * k : 3 * k + 3]) for k in range(4)]
+        second = [figure.add_subplot(grid[1, 4 * k : 4 * k + 4]) for k in range(3)]
+        for axes, y in zip(first, ("mu_ov", "mu_qk", "loss", "alpha"), strict=True):
+            _by_ratio(axes, by_time, "tau", y)
+        for axes, y in zip(second, ("mu_ov", "mu_qk", "alpha"), strict=True):
+            _by_ratio(axes, by_loss, "loss", y)
+            axes.set_xlabel("stopping loss L (nats)")
+        first[0].legend()
+    return figure
+
+
+def svg(figure: Figure, name: str = "figure") -> str:
+    """The figure as an `<svg>` element to put into a page; its ids begin with `name`, text stays text."""
+    with matplotlib.rc_context(_STYLE):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+
+
+def save(figure: Figure, path: str | os.PathLike) -> None:
+    """Write a figure as .svg or .png, whole or not at all."""
+    path = os.fspath(path)
+    if path.endswith(".svg"):
+        return write_text(path, svg(figure) + "\n")
+    with (
+        matplotlib.rc_context(_STYLE),
+        tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as place,
+    ):
+        draft = os.path.join(place, os.path.basename(path))
+        figure.savefig(draft, dpi=160)
+        os.replace(draft, path)
+    return None

@@ -11,11 +11,6 @@ from qkflow.data.sequences import Sequences
 from qkflow.setting import OrthogonalSetting
 
 
-def _draw(key: jax.Array, batch_size: int, vocabulary: int, drawn: int) -> jax.Array:
-    """Uniform subsets: the places of the largest of independent uniform numbers."""
-    return jax.lax.top_k(jax.random.uniform(key, (batch_size, vocabulary)), drawn)[1]
-
-
 def sample(key: jax.Array, setting: OrthogonalSetting, batch_size: int) -> Sequences:
     """Independent sequences: uniform class, query and tokens, tokens without replacement in a sequence.
 
@@ -31,11 +26,14 @@ def sample(key: jax.Array, setting: OrthogonalSetting, batch_size: int) -> Seque
     (32, 5)
     """
     m_classes, b, q = int(setting.n_classes), int(setting.n_distinct_vocab), int(setting.n_query_vocab)
-    pair_key, distinct_key, common_key = jax.random.split(key, 3)
-    pairs = jax.random.randint(pair_key, (batch_size,), 0, m_classes * q, dtype=jnp.int32)
-    classes = pairs // q
-    tokens = classes[:, None] * b + _draw(distinct_key, batch_size, b, int(setting.n_distinct))
-    if setting.n_common_vocab != math.inf:
-        common = _draw(common_key, batch_size, int(setting.n_common_vocab), int(setting.n_common))
+    common_vocab = 0 if setting.n_common_vocab == math.inf else int(setting.n_common_vocab)
+    # One draw for everything: the places of the largest of independent uniform numbers are a uniform subset.
+    uniform = jax.random.uniform(key, (batch_size, 2 + b + common_vocab))
+    classes = (uniform[:, 0] * m_classes).astype(jnp.int32)
+    queries = classes * q + (uniform[:, 1] * q).astype(jnp.int32)
+    distinct = jax.lax.top_k(uniform[:, 2 : 2 + b], int(setting.n_distinct))[1]
+    tokens = classes[:, None] * b + distinct
+    if common_vocab:
+        common = jax.lax.top_k(uniform[:, 2 + b :], int(setting.n_common))[1]
         tokens = jnp.concatenate([tokens, m_classes * b + common], axis=1)
-    return Sequences(classes, pairs, tokens)
+    return Sequences(classes, queries, tokens)

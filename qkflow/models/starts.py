@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from qkflow.models.attention import Attention, Matrix, Product
@@ -91,20 +90,14 @@ def identity_start(problem: Problem, scale: float, hidden_width: int | None = No
     return _layer(problem, hidden_width, lambda rows, columns, k: scale * np.eye(rows, columns, k))
 
 
-def random_start(
-    problem: Problem, scale: float, key: jax.Array, hidden_width: int | None = None
-) -> Attention:
+def random_start(problem: Problem, scale: float, seed: int, hidden_width: int | None = None) -> Attention:
     """Independent entries, uniform between -scale and scale.
 
     Args:
         problem: setting and parameterization; its `start` is not used.
         scale: largest size of an entry.
-        key: a PRNG key.
+        seed: of NumPy's default generator, so that the start is the same in every precision.
         hidden_width: rows of W_K, W_Q and W_V; by default the size of the vocabulary, K + M Q.
     """
-    keys = iter(jax.random.split(key, 4))
-    return _layer(
-        problem,
-        hidden_width,
-        lambda rows, columns, _: jax.random.uniform(next(keys), (rows, columns), minval=-scale, maxval=scale),
-    )
+    rng = np.random.default_rng(seed)
+    return _layer(problem, hidden_width, lambda rows, columns, _: rng.uniform(-scale, scale, (rows, columns)))

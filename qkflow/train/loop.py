@@ -157,15 +157,15 @@ def train(
 
     # Without randomness all seeds are one; it is trained once and shown as many times.
     trained = 1 if batch is None and start != "random" else seeds
-    start_keys, keys = jax.vmap(jax.random.split, out_axes=1)(jax.vmap(jax.random.key)(jnp.arange(trained)))
+    keys = jax.vmap(jax.random.key)(jnp.arange(trained))
     if start == "aligned":
         models = [aligned_start(problem, hidden_width)] * trained
     elif start == "identity":
         models = [identity_start(problem, scale, hidden_width)] * trained
     else:
-        models = [random_start(problem, scale, key, hidden_width) for key in start_keys]
+        models = [random_start(problem, scale, seed, hidden_width) for seed in range(trained)]
     graph = nnx.graphdef(models[0])
-    initial = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(nnx.state, models))
+    initial = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(nnx.state, models))
 
     beta, lr_ov, lr_qk = (
         float(x) for x in (problem.setting.score_scale, problem.rates.lr_ov, problem.rates.lr_qk)

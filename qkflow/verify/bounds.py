@@ -16,7 +16,7 @@ FOLLOWED = 0.1
 
 
 def judge_bounds(claim: Claim, evidence: Evidence, quantity: str, **details: Any) -> Claim:
-    """Hold the exact and the integrated trajectory against every bound of a quantity in the problem's scope."""
+    """Hold the exact and the integrated trajectory against every bound of a quantity in scope."""
     excesses: dict[str, np.ndarray] = {}
     followed: dict[str, list[float]] = {}
     for trajectory in (evidence.by_time, evidence.integrated_by_time):
@@ -56,7 +56,7 @@ def _worst(excess: np.ndarray) -> float:
 
 
 def _followed(bound: Bound, trajectory: Trajectory, quantity: str) -> list[float]:
-    """First and last log t > -inf at which the state's growth is within `FOLLOWED` of the bound's; empty: never."""
+    """First and last log t > -inf at which the state's growth is within `FOLLOWED` of the bound's, or []."""
     value, state = np.asarray(bound.value)[1:], np.asarray(getattr(trajectory, quantity))[1:]
     start = float(np.asarray(getattr(trajectory, quantity))[0])
     with np.errstate(invalid="ignore"):

@@ -10,8 +10,8 @@ from qkflow.verify.training_limit import extrapolate
 
 CLAIM = Claim(
     id="conserved",
-    statement="The flow conserves W_O^T W_O - W_V W_V^T and W_K W_K^T - W_Q W_Q^T: under gradient descent with step h "
-    "they drift at order h, to zero with h.",
+    statement="The flow conserves W_O^T W_O - W_V W_V^T and W_K W_K^T - W_Q W_Q^T: under gradient "
+    "descent with step h they drift at order h, to zero with h.",
     source="derived, sections 3 and 8",
     scope="identity",
     compared="drift of the trained factors over their size, extrapolated over five halvings of h, and zero",

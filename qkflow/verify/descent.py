@@ -16,9 +16,9 @@ from qkflow.setting import Constants, Problem
 def descend(problem: Problem, steps: Any, step_size: Any, *, field: Any = derived) -> tuple[np.ndarray, ...]:
     """mu_OV and mu_QK after the given numbers of steps of gradient descent on the population.
 
-    A collapsed circuit takes Euler steps of the flow. A factorized one multiplies factors a and v: a step moves
-    sigma = a v by h R(sigma) g + h^2 g^2 sigma and lambda = a^2 - v^2 by -h^2 g^2 lambda, where R = a^2 + v^2 and
-    g is the singular value of the direction times the drive.
+    A collapsed circuit takes Euler steps of the flow. A factorized one multiplies factors a and v: a step
+    moves sigma = a v by h R(sigma) g + h^2 g^2 sigma and lambda = a^2 - v^2 by -h^2 g^2 lambda, where R =
+    a^2 + v^2 and g is the singular value of the direction times the drive.
 
     Args:
         problem: concrete numbers.

@@ -39,7 +39,7 @@ class Evidence:
 
     @functools.cached_property
     def losses(self) -> np.ndarray:
-        """Losses from a little below the start's, log-spaced down to 1e-4 (of the start's, if that is less)."""
+        """Log-spaced from a little below the start's to 1e-4, or to 1e-4 of the start's if that is less."""
         c = self.problem.constants
         z = self.field.alpha(c, c.mu_qk_0) * c.mu_ov_0
         start = float(np.exp(self.field.log_loss(c, z)))

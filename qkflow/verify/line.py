@@ -7,8 +7,9 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="line",
-    statement="Trained on the population from an aligned start, W_OV stays a multiple of its direction, and so does "
-    "W_QK (in a factorized circuit with a finite common vocabulary: a sum of its two modes).",
+    statement="Trained on the population from an aligned start, W_OV stays a multiple of its direction, "
+    "and so does W_QK (in a factorized circuit with a finite common vocabulary: a sum of its "
+    "two modes).",
     source="paper; derived, sections 2 and 3",
     scope="identity",
     compared="the trained matrices, and their projections on the directions",

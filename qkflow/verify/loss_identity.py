@@ -9,10 +9,12 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="loss_identity",
-    statement="On the manifold alpha = m e^mu_QK / (m e^mu_QK + n) and loss = log(1 + (M-1) e^(-alpha mu_OV)).",
+    statement="On the manifold alpha = m e^mu_QK / (m e^mu_QK + n) and loss = log(1 + (M-1) e^(-alpha "
+    "mu_OV)).",
     source="paper; derived, section 2",
     scope="identity",
-    compared="mean softmax attention and mean cross-entropy of the trained matrices, and the derived observables",
+    compared="mean softmax attention and mean cross-entropy of the trained matrices, and the derived "
+    "observables",
     reason="rounding of means over the population, and of the mu's off the matrices",
     tolerance=1e-11,
 )

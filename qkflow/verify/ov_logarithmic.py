@@ -10,7 +10,8 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="ov_logarithmic",
-    statement="mu_OV = O(log t): it lies between explicit bounds for all t, both with leading constant 1 in log t.",
+    statement="mu_OV = O(log t): it lies between explicit bounds for all t, both with leading constant 1"
+    " in log t.",
     source="paper; derived, section 5 (with constants and proofs)",
     scope="bound",
     compared="exact and integrated mu_OV, and the bounds of the parameterization",

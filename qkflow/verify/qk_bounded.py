@@ -10,8 +10,8 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="qk_bounded",
-    statement="mu_QK = O(log^2 t) as a bound: mu_QK keeps below the parameterization's explicit bounds in mu_OV for "
-    "all t; after saturation it is far below, e^mu_QK growing like F_OV(mu_OV).",
+    statement="mu_QK = O(log^2 t) as a bound: mu_QK keeps below the parameterization's explicit bounds "
+    "in mu_OV for all t; after saturation it is far below, e^mu_QK growing like F_OV(mu_OV).",
     source="paper; derived, section 5 (with constants and proofs)",
     scope="bound",
     compared="exact and integrated mu_QK, and the bounds of the parameterization at the same mu_OV",

@@ -141,8 +141,8 @@ def _figures(curves: Curves) -> str:
             plots.growth(curves.growth, curves.bounds),
         ),
         (
-            "Phase curves: left the problem at full size, exact and integrated; right the setting whose matrices "
-            "were trained, exact and the real matrices at the smallest step.",
+            "Phase curves: left the problem at full size, exact and integrated; right the setting whose "
+            "matrices were trained, exact and the real matrices at the smallest step.",
             plots.phase(curves.ratios[2], curves.integrated, curves.flow, curves.trained),
         ),
         (

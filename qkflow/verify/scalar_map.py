@@ -10,8 +10,9 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="scalar_map",
-    statement="From an aligned start a step h of gradient descent on the population takes every singular amplitude "
-    "to sigma (1 + h^2 g^2) + h R(sigma) g and lambda to lambda (1 - h^2 g^2); a collapsed circuit to mu + h g.",
+    statement="From an aligned start a step h of gradient descent on the population takes every singular "
+    "amplitude to sigma (1 + h^2 g^2) + h R(sigma) g and lambda to lambda (1 - h^2 g^2); a collapsed "
+    "circuit to mu + h g.",
     source="derived, section 8",
     scope="identity",
     compared="trained matrices at every recorded step, and the map iterated with the derived field",

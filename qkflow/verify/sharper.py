@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,17 +12,19 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="sharper",
-    statement="At equal loss and from the same start, alpha increases strictly and mu_OV decreases with the ratio r.",
+    statement="At equal loss and from the same start, alpha increases strictly and mu_OV decreases with the "
+    "ratio r.",
     source="paper; derived, section 6",
     scope="ordering",
-    compared="neighbours among five ratios (exact and integrated) and three ratios (trained matrices) at equal losses",
+    compared="neighbours among five ratios (exact and integrated) and three ratios (trained matrices) at"
+    " equal losses",
     reason="by how much log(mu_QK - mu_QK(0)) must grow and log mu_OV may not: routes agree to 1e-8",
     tolerance=-1e-7,
 )
 
 
 def judge(evidence: Evidence) -> Claim:
-    """The least growth of mu_QK's gain from a ratio to the next, with its sign turned; alpha grows with mu_QK."""
+    """The least growth of mu_QK's gain from a ratio to the next, its sign turned; alpha grows with it."""
     start = float(evidence.problem.start.mu_qk)
     exact = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.ratios]
     integrated = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.integrated_ratios]
@@ -37,7 +40,7 @@ def judge(evidence: Evidence) -> Claim:
 def _least_growth(ratios: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
     """The worst of minus log growth of the gain in mu_QK, and of log growth of mu_OV beyond rounding."""
     worst = []
-    for (slow_ov, slow_qk), (fast_ov, fast_qk) in zip(ratios[:-1], ratios[1:], strict=True):
+    for (slow_ov, slow_qk), (fast_ov, fast_qk) in itertools.pairwise(ratios):
         with np.errstate(divide="ignore", invalid="ignore"):
             worst.append(np.log(slow_qk) - np.log(fast_qk))
             rise = np.log(fast_ov) - np.log(slow_ov)

@@ -12,7 +12,8 @@ CLAIM = Claim(
     statement="As h goes to zero at fixed t, the trained matrices tend to the exact flow.",
     source="derived, section 8",
     scope="identity",
-    compared="mu_OV and mu_QK of the trained matrices, extrapolated over five halvings of h, and the exact flow",
+    compared="mu_OV and mu_QK of the trained matrices, extrapolated over five halvings of h, and the exact "
+    "flow",
     reason="extrapolation leaves the sixth order in h, divided by 2^15: h is small enough for 1e-6",
     tolerance=1e-6,
 )

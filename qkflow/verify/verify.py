@@ -56,8 +56,9 @@ def verify(
 ) -> Report:
     """Hold theory, integration and trained matrices against each other.
 
-    The problem is solved exactly and integrated at full size. Matrices are trained in all four parameterizations, in
-    the problem's own setting where its population has at most 5,000 sequences, else in a stated small one.
+    The problem is solved exactly and integrated at full size. Matrices are trained in all four
+    parameterizations, in the problem's own setting where its population has at most 5,000 sequences, else
+    in a stated small one.
 
     Args:
         problem: concrete numbers; `None` is the paper's, `Problem()`.
@@ -67,8 +68,8 @@ def verify(
         progress: called with a line about what is being done.
 
     Returns:
-        A `Report`; its `ok` says whether no claim is falsified. A claim whose routes have no answer, or one that is
-        not a number, is falsified.
+        A `Report`; its `ok` says whether no claim is falsified. A claim whose routes have no answer, or one
+        that is not a number, is falsified.
 
     Raises:
         ArgumentError: for an unknown claim, or float32.

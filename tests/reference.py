@@ -153,6 +153,24 @@ class Reference:
     def _z(state):
         return state["u"] * (1 - state["q"])
 
+    def _find(self, kind, goal, series, h):
+        """The omega within a step at which the increasing measure is `goal`: bracketed secant in log omega."""
+
+        def f(x):
+            return mp.log(self._measure(kind, self._at(series, mp.exp(x))) / goal)
+
+        low, high = mp.log(h) - 2000, mp.log(h) + 1
+        x = mp.log(h) - 1
+        for _ in range(300):
+            fx = f(x)
+            if abs(fx) < mp.mpf("1e-32"):
+                break
+            low, high = (x, high) if fx < 0 else (low, x)
+            slope = (f(x + mp.mpf("1e-12")) - fx) * mp.mpf("1e12")
+            new = x - fx / slope if slope > 0 else low
+            x = new if low < new < high else (low + high) / 2
+        return mp.exp(x)
+
     def solve(self, kind, value, nudge=0):
         """The state at a target; `nudge` changes the target relatively (log_time: absolutely)."""
         mp.mp.dps = DIGITS
@@ -160,8 +178,8 @@ class Reference:
         if getattr(self, "_last", (None,))[0] != key:
             goal = self._goal(kind, value)
             if kind in ("loss", "attention"):
-                state, series, h = self._walk(kind, goal, None)
-                z_end = self._z(self._at(series, h))
+                found = self._walk(kind, goal, None)
+                z_end = self._z(self._at(found[1], self._find(kind, goal, *found[1:])))
             else:
                 z_end = mp.log(goal) + mp.log(self.lr_ov / self.n_distinct_vocab) - 70
             z_0 = self._z(self.state0)
@@ -170,18 +188,7 @@ class Reference:
         state, series, h = self._last[1]
         value = mp.mpf(value)
         goal = self._goal(kind, value + nudge if kind == "log_time" else value * (1 + nudge))
-        low, high = mp.mpf(0), h
-        x = h / 2
-        f = lambda x: mp.log(self._measure(kind, self._at(series, x)) / goal)  # noqa: E731
-        for _ in range(200):  # bracketed secant: the measure is increasing
-            fx = f(x)
-            if abs(fx) < mp.mpf("1e-32"):
-                break
-            low, high = (x, high) if fx < 0 else (low, x)
-            d = x * mp.mpf("1e-12")
-            slope = (f(x + d) - fx) / d
-            new = x - fx / slope if slope > 0 else (low + high) / 2
-            x = new if (low < new < high or nudge) else (low + high) / 2
+        x = self._find(kind, goal, series, h)
         return self.observed(self._at(series, x))
 
     def observed(self, state):

@@ -116,9 +116,9 @@ class Curve:
         taus = []
         for i, (nu, unit, sigma, rescaling) in enumerate(self.modes):
             rise = gap / self.field.gap(self.c, 1.0 - i, 1.0 * i)
-            end = jnp.sqrt(rescaling**2 + unit**2 * rise * (rise + 2 * sigma))
             # asinh(unit (sigma + rise) / lambda) - asinh(unit sigma / lambda), also for lambda = 0
-            change = (end**2 - rescaling**2) / (end + rescaling)
+            square = unit**2 * rise * (rise + 2 * sigma)
+            change = square / (jnp.sqrt(rescaling**2 + square) + rescaling)
             taus.append(jnp.log1p((unit * rise + change) / (unit * sigma + rescaling)) / (unit * nu))
         return jnp.minimum(*taus)
 

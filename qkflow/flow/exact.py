@@ -23,7 +23,8 @@ from qkflow.flow.observe import ROUNDING, check_target, observe, the_target
 from qkflow.setting import ArgumentError, Constants, Number, Parameterization, Problem
 from qkflow.trajectory import Trajectory
 
-PANELS = 14
+PANELS = {False: 14, True: 24}
+"""Panels of a full quadrature, collapsed and factorized QK (there mu_OV needs a quadrature of its own)."""
 _FEW, _FEW_WEIGHTS = (np.polynomial.legendre.leggauss(8)[0] + 1) / 2, np.polynomial.legendre.leggauss(8)[1] / 2
 _GRID = np.concatenate([np.linspace(0, 0.9, 10)[:-1], 1 - np.geomspace(0.1, 1e-10, 28), [1.0]])
 frozen = jax.lax.stop_gradient
@@ -147,6 +148,7 @@ def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, sca
 
 def _panels(curve: Curve, w_end: Number) -> Number:
     """Edges of PANELS panels of w / w_end, shape (PANELS + 1,), fine where the integrands change."""
+    count = PANELS[curve.kind.qk_factorized]
     w = w_end * _GRID
     tau = curve.tau(w)
     gap, _ = curve.gap(tau)
@@ -156,10 +158,11 @@ def _panels(curve: Curve, w_end: Number) -> Number:
     _, u = curve.mu_ov_rise(x / curve.separation)
     alpha = curve.field.alpha(curve.c, curve.c.mu_qk_0 + gap)
     z = u * alpha
-    window = jnp.maximum(z - z[-1] + 50, 0) - jnp.maximum(50 - z[-1], 0)
-    monitor = window / 10 + jnp.log1p(window) + gap / 10 + jnp.log1p(gap) + 3 * alpha + 0.5 * _GRID
+    late_z, late_gap = jnp.maximum(z - z[-1] + 45, 0), jnp.maximum(gap - gap[-1] + 40, 0)
+    steep = late_gap / (3 if curve.kind.qk_factorized else 10)
+    monitor = late_z / 10 + jnp.log1p(late_z) + steep + jnp.log1p(gap) + 3 * alpha + 0.5 * _GRID
     d_monitor = jnp.diff(monitor)
-    levels = monitor[0] + (monitor[-1] - monitor[0]) * np.arange(1, PANELS)[:, None] / PANELS
+    levels = monitor[0] + (monitor[-1] - monitor[0]) * np.arange(1, count)[:, None] / count
     covered = jnp.clip((levels - monitor[:-1]) / jnp.maximum(d_monitor, 1e-30), 0, 1)
     return jnp.concatenate([jnp.zeros(1), covered @ np.diff(_GRID), jnp.ones(1)])
 
@@ -173,7 +176,7 @@ def _descend(f: Callable[[Number], tuple[Number, Number]], x: Number, count: int
         low, high = jnp.where(value < 0, x, low), jnp.where(value < 0, high, x)
         step = value / slope
         new = x - jnp.where(jnp.isfinite(step), jnp.clip(step, -3, 3), 3.0)
-        return low, high, jnp.where((new <= low) | (new >= high), 0.5 * (low + high), new)
+        return low, high, jnp.where((new < low) | (new > high), 0.5 * (low + high), new)
 
     return jax.lax.fori_loop(0, count, body, (-jnp.inf, jnp.inf, x))[2]
 

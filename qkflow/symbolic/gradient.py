@@ -8,6 +8,7 @@ entry takes part in a sequence: the rest is symmetry.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import sympy as sp
 
@@ -65,8 +66,9 @@ def manifold_gradient(score: Score, loss: Loss) -> ManifoldGradient:
     mass = sp.cancel(mass)
     (gap_of_alpha,) = sp.solve(mass - alpha, gap)
 
+    @functools.cache
     def inner(part: Expr) -> Expr:
-        # From the inside out, so that the sums stay small: twenty times as fast as one cancellation.
+        # From the inside out, so that sums stay small, and each once: far faster than one cancellation.
         if isinstance(part, sp.exp):
             return sp.expand_power_exp(sp.exp(sp.expand(part.args[0]).subs(mu_OV, z / alpha)))
         return sp.cancel(part) if part.is_Add and not part.has(sp.exp) else part

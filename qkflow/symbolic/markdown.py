@@ -160,7 +160,8 @@ $$
 With finite $B$ the two amplitudes leave the line. For $B \to \infty$ they are one:
 
 $$
-\sigma_1 = \sigma_2 = <line_amplitude>, \qquad \dot\mu_{QK} = <line_gap_infinite> R_{QK} G_{QK}, \qquad R_{QK} = <rescaling_qk>
+\sigma_1 = \sigma_2 = <line_amplitude>, \qquad
+\dot\mu_{QK} = <line_gap_infinite> R_{QK} G_{QK}, \qquad R_{QK} = <rescaling_qk>
 $$
 """
 

@@ -20,7 +20,9 @@ PLANTED = {
     "b for sqrt(b) in R": lambda d: _altered(
         d, "rescaling_ov", lambda x: sp.sqrt(lambda_OV**2 + 4 * b**2 * mu_OV**2)
     ),
-    "R = 1 in a factorized circuit": lambda d: _altered(d, "rescaling_ov", lambda x: sp.Integer(1)),
+    "R = 1 in a factorized circuit": lambda d: _altered(
+        d, "rescaling_ov rescaling_qk", lambda x: sp.Integer(1)
+    ),
     "eta_QK and eta_OV swapped": lambda d: _altered(
         d, "drive_ov drive_qk", lambda x: x.subs({eta_QK: eta_OV, eta_OV: eta_QK}, simultaneous=True)
     ),

@@ -1,4 +1,4 @@
-"""The reduced gradient equals, identically, that of the population loss over all sequences by all matrix entries."""
+"""The reduced gradient is, identically, that of the loss over all sequences by every matrix entry."""
 
 import collections
 import functools
@@ -9,7 +9,7 @@ import pytest
 import sympy as sp
 
 from qkflow.symbolic import derive
-from qkflow.symbolic.symbols import B, M, Q, alpha, b, beta, eta_OV, eta_QK, m, mu_OV, n, z
+from qkflow.symbolic.symbols import B, M, Q, alpha, b, beta, eta_OV, eta_QK, m, mu_OV, mu_QK, n, z
 from tests.planted import PLANTED
 
 S_D, S_K, S_OTHER = sp.symbols("s_d s_k s_other")  # entries of W_QK on the manifold
@@ -52,7 +52,7 @@ def rational(expression, numbers):
 
 @functools.cache
 def brute_force(numbers):
-    """The population gradient by every matrix entry on the symmetric manifold, as {kind of entry: set of values}."""
+    """The population gradient by every matrix entry on the manifold, as {kind of entry: set of values}."""
     n_classes, b_, m_, n_, B_, Q_ = numbers
     infinite = math.inf == B_
     commons = [("common", k) for k in range(n_ if infinite else B_)]
@@ -137,20 +137,19 @@ def test_every_matrix_entry(numbers):
         assert sp.cancel(next(iter(values)) - expected[kind]) == 0, kind
 
 
-@pytest.mark.parametrize(
-    "name", ["kappa doubled", "M - 1 replaced by M", "Q dropped from kappa", "sign of a gradient"]
-)
+def attention_is_right(derivation):
+    mass = m * sp.exp(beta * S_D) / (m * sp.exp(beta * S_D) + n * sp.exp(beta * S_K))
+    return sp.simplify(mass - derivation.attention.subs(mu_QK, beta * (S_D - S_K))) == 0
+
+
+def test_attention():
+    assert attention_is_right(derive())
+
+
+@pytest.mark.parametrize("name", [x for x in PLANTED if "R" not in x])
 def test_a_planted_error_is_seen(name):
     numbers = CASES[1]
-    kinds, wrong = brute_force(numbers), reduced(PLANTED[name](derive()), numbers)
-    assert any(sp.cancel(next(iter(v)) - wrong[kind]) != 0 for kind, v in kinds.items())
-
-
-@pytest.mark.parametrize("numbers", CASES[:1], ids=str)
-def test_attention(numbers):
-    _, _, m_, n_, _, _ = numbers
-    mass = m_ * sp.exp(beta * S_D) / (m_ * sp.exp(beta * S_D) + n_ * sp.exp(beta * S_K))
-    attention = (
-        derive().attention.subs({m: m_, n: n_}).subs(sp.Symbol("mu_QK", real=True), beta * (S_D - S_K))
-    )
-    assert sp.simplify(mass - attention) == 0
+    wrong = PLANTED[name](derive())
+    kinds, expected = brute_force(numbers), reduced(wrong, numbers)
+    differs = any(sp.cancel(next(iter(v)) - expected[kind]) != 0 for kind, v in kinds.items())
+    assert differs or not attention_is_right(wrong)

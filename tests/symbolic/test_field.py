@@ -71,8 +71,8 @@ def test_rates(name, c):
     sign = -1 if name == "time_density" else 1
     for u, g in STATES:
         exact = evaluate(expression, c, mu_OV=u, mu_QK=g)
-        # The scale brings the result to order one, whatever the state. The time density, made to be fast, takes
-        # no scale against a vanishing attention.
+        # The scale brings the result to order one, whatever the state. The time density, made to be fast,
+        # takes no scale against a vanishing attention.
         scale = float(-sign * mpmath.nint(mpmath.log(exact))) if exact else 3.0
         if name == "time_density" and g <= -700:
             scale = 0.0
@@ -134,17 +134,20 @@ def _calls(c, u, g):
     }
 
 
-_jacobian = jax.jit(jax.jacrev(_calls, argnums=(0, 1, 2)))
+@jax.jit
+@functools.partial(jax.grad, argnums=(0, 1, 2))
+def _gradient(c, u, g):
+    # Of the sum, which is quicker to compile: what is not finite anywhere is not finite in it.
+    return sum(jnp.sum(x) for x in _calls(c, u, g).values())
 
 
 @pytest.mark.parametrize("state", [(0.0, 0.0), (12.0, 5.0), (700.0, 700.0), (0.0, -600.0)], ids=str)
 @pytest.mark.parametrize("c", PROBLEMS, ids=["paper", "few", "many"])
 def test_gradients_are_finite(c, state):
-    numbers = jax.tree.map(float, c)
-    jacobian = _jacobian(numbers, *state)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(jacobian))
+    gradient = _gradient(jax.tree.map(float, c), *state)
+    assert all(np.isfinite(x) for x in jax.tree.leaves(gradient))
     if math.isinf(c.n_common_vocab):
-        assert all(np.all(per_number[0].n_common_vocab == 0) for per_number in jacobian.values())
+        assert gradient[0].n_common_vocab == 0
 
 
 def test_arrays_and_numbers():

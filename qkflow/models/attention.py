@@ -19,6 +19,10 @@ class Matrix(nnx.Module):
         """The circuit's matrix, (rows, columns)."""
         return self.matrix[...]
 
+    def entries(self, rows: jax.Array, columns: jax.Array) -> jax.Array:
+        """The entries at rows (N, L) and columns (N,)."""
+        return self.matrix[...][rows, columns[:, None]]
+
 
 class Product(nnx.Module):
     """A factorized circuit A B: W_K^T W_Q with A = W_K^T, B = W_Q, or W_O W_V with A = W_O, B = W_V."""
@@ -31,6 +35,13 @@ class Product(nnx.Module):
     def full(self) -> jax.Array:
         """The circuit's matrix A B, (rows, columns)."""
         return self.left[...] @ self.right[...]
+
+    def entries(self, rows: jax.Array, columns: jax.Array) -> jax.Array:
+        """The entries at rows (N, L) and columns (N,)."""
+        left, right = self.left[...], self.right[...]
+        if rows.size < left.shape[0] * right.shape[1]:  # a small batch needs few entries of a large product
+            return jnp.einsum("nlh,nh->nl", left[rows], right.T[columns])
+        return (left @ right)[rows, columns[:, None]]
 
     def conserved(self) -> jax.Array:
         """A^T A - B B^T, (hidden width, hidden width): the flow with one rate for both factors keeps it."""
@@ -65,7 +76,7 @@ class Attention(nnx.Module):
             score_scale: beta.
             blanks: further positions whose score and value stay zero (tokens that never repeat).
         """
-        scores = score_scale * self.qk.full()[tokens, queries[:, None]]
+        scores = score_scale * self.qk.entries(tokens, queries)
         scores = jnp.pad(scores, ((0, 0), (0, blanks)))
         attention = jax.nn.softmax(scores)[:, : tokens.shape[1]]
         return scores, jnp.einsum("nl,nlm->nm", attention, self.ov.full().T[tokens])

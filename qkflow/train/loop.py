@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +29,10 @@ _STATIC = ("graph", "shape")
 def _advance(
     carry, keys, data, first, last, score_scale, step_ov, step_qk, *, graph, shape, batch_size, optimizer
 ):
-    """Parameters and optimizer memory of every seed after the steps `first` to `last` - 1."""
+    """Parameters and optimizer memory of every seed after the steps `first` to `last` - 1.
+
+    `data` is the population, or None to draw fresh sequences. Static are shapes and functions alone.
+    """
     descent = optimizer(step_ov, step_qk)
 
     def loss(params, batch):
@@ -76,6 +78,18 @@ def _choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 def _whole(x: np.ndarray) -> np.ndarray:
     return np.isfinite(x) & (x == np.floor(x)) & (x >= 1)
+
+
+def _initial(problem: Problem, start: str, scale: float, hidden_width: int | None, seeds: int):
+    """The graph of the layer and its parameters, with a leading axis of seeds."""
+    if start == "aligned":
+        models = [aligned_start(problem, hidden_width)] * seeds
+    elif start == "identity":
+        models = [identity_start(problem, scale, hidden_width)] * seeds
+    else:
+        models = [random_start(problem, scale, seed, hidden_width) for seed in range(seeds)]
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(nnx.state, models))
+    return nnx.graphdef(models[0]), stacked
 
 
 def train(
@@ -158,23 +172,14 @@ def train(
     # Without randomness all seeds are one; it is trained once and shown as many times.
     trained = 1 if batch is None and start != "random" else seeds
     keys = jax.vmap(jax.random.key)(jnp.arange(trained))
-    if start == "aligned":
-        models = [aligned_start(problem, hidden_width)] * trained
-    elif start == "identity":
-        models = [identity_start(problem, scale, hidden_width)] * trained
-    else:
-        models = [random_start(problem, scale, seed, hidden_width) for seed in range(trained)]
-    graph = nnx.graphdef(models[0])
-    initial = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(nnx.state, models))
+    graph, initial = _initial(problem, start, scale, hidden_width, trained)
 
-    beta, lr_ov, lr_qk = (
-        float(x) for x in (problem.setting.score_scale, problem.rates.lr_ov, problem.rates.lr_qk)
-    )
-    step_ov, step_qk = step_size * lr_ov, step_size * lr_qk
+    step_size, beta = float(step_size), float(problem.setting.score_scale)
+    step_ov, step_qk = step_size * float(problem.rates.lr_ov), step_size * float(problem.rates.lr_qk)
     carry = initial, jax.vmap(optimizer(step_ov, step_qk).init)(initial)
-    columns: list[dict[str, np.ndarray]] = []
+    rows: list[dict[str, np.ndarray]] = []
     recorded = record_steps(steps, records)
-    began, done = time.perf_counter(), 0
+    done = 0
     for step in recorded.tolist():
         carry = _advance(
             carry,
@@ -192,8 +197,9 @@ def train(
         )
         done = step
         row = _observe(carry[0], initial, evaluated, lines, beta, graph=graph, shape=shape)
-        columns.append({name: np.asarray(value) for name, value in row.items()})
-        if not all(np.isfinite(value).all() for name, value in columns[-1].items() if name != "log_loss"):
+        rows.append({name: np.asarray(value) for name, value in row.items()})
+        # The loss itself may underflow.
+        if not all(np.isfinite(value).all() for name, value in rows[-1].items() if name != "log_loss"):
             raise ArgumentError(
                 f"Argument `step_size` must be smaller: with {step_size} the matrices are no longer finite "
                 f"at step {step}."
@@ -201,10 +207,10 @@ def train(
         if progress is not None:
             progress(step, steps)
 
-    t = recorded * float(step_size)
+    t = recorded * step_size
     table = {
-        name: np.broadcast_to(np.stack([row[name] for row in columns], axis=-1), (seeds, len(recorded)))
-        for name in columns[0]
+        name: np.broadcast_to(np.stack([row[name] for row in rows], axis=-1), (seeds, len(recorded)))
+        for name in rows[0]
     }
     named = ("mu_ov", "mu_qk", "alpha", "log_one_minus_alpha", "log_loss")
     return Trajectory(
@@ -217,7 +223,7 @@ def train(
         options={
             "mode": mode,
             "steps": steps,
-            "step_size": float(step_size),
+            "step_size": step_size,
             "seeds": list(range(seeds)),
             "start": start,
             "start_scale": None if start == "aligned" else scale,
@@ -225,5 +231,5 @@ def train(
             "batch_size": batch,
             "records": records,
         },
-        stats={"sequences": len(evaluated.classes), "seconds": time.perf_counter() - began},
+        stats={"sequences": len(evaluated.classes)},
     )

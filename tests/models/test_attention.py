@@ -75,6 +75,17 @@ def test_gradients_are_the_differences_of_the_loss(layer):
         assert abs(slope) > 1e-3
 
 
+def test_few_entries_of_a_product_are_those_of_the_whole():
+    rng = np.random.default_rng(0)
+    circuit = Product(rng.normal(size=(9, 3)), rng.normal(size=(3, 8)))
+    rows, columns = rng.integers(0, 9, (20, 5)), rng.integers(0, 8, 20)
+    expected = np.asarray(circuit.full())[rows, columns[:, None]]
+    for count in (2, 20):  # fewer and more entries than the product has
+        assert np.asarray(circuit.entries(rows[:count], columns[:count])) == pytest.approx(
+            expected[:count], rel=1e-13
+        )
+
+
 @pytest.mark.parametrize("z", [-800.0, -1.0, 0.0, 5.0, 40.0, 700.0])
 def test_cross_entropy_and_its_gradient_keep_their_digits(z):
     logits, classes = jnp.array([[z, 0.0, 0.0]]), jnp.array([0])

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ QK, OV = directions(SETTING)
 
 def record(model, initial=None, scale=1.0):
     batch = Sequences(*map(jnp.asarray, population(SETTING)))
-    columns = observe(model, initial or model, batch, Lines(QK, OV), SETTING, scale)
+    columns = jax.jit(lambda b: observe(model, initial or model, b, Lines(QK, OV), SETTING, scale))(batch)
     return {name: float(value) for name, value in columns.items()}
 
 

@@ -61,30 +61,25 @@ def two_modes(direction: Blocks) -> Blocks:
     return Blocks(*parts)
 
 
-class Factors(NamedTuple):
-    """What the gradient flow of an aligned pair of factors a, v does to sigma = a v."""
-
-    sigma_rate: Expr  # d sigma/dt over nu times the drive
-    imbalance_rate: Expr  # d(a^2 - v^2)/dt
-    rescaling: Expr  # sigma_rate as a function of the imbalance and sigma
-
-
-def factor_flow(imbalance: Expr) -> Factors:
-    """Gradient flow of the factors of W = A F^T, aligned with its direction U diag(nu) V^T.
+def factor_rescaling(imbalance: Expr) -> Expr:
+    """R: how the factors of W = A F^T, aligned with its direction U diag(nu) V^T, rescale the rate.
 
     With A = U diag(a) O^T, F = V diag(v) O^T and -eta dL/dW = drive U diag(nu) V^T, dA/dt is
     drive U diag(nu v) O^T and dF/dt is drive V diag(nu a) O^T: the form is kept, and a and v climb
-    drive nu a v.
+    drive nu a v. So sigma = a v has the rate nu R drive, and the imbalance a^2 - v^2 is conserved.
+
+    >>> factor_rescaling(sp.Integer(0))
+    2*sigma
     """
     a, v, squared = sp.symbols("a v a^2", positive=True)
     rate_a, rate_v = sp.diff(a * v, a), sp.diff(a * v, v)  # over nu * drive
-    sigma_rate = rate_a * v + a * rate_v
-    imbalance_rate = 2 * a * rate_a - 2 * v * rate_v
-    # a^2 from a^2 - sigma^2/a^2 = imbalance: the positive root.
-    (root,) = (
-        x
-        for x in sp.solve(squared - sigma**2 / squared - imbalance, squared)
-        if x.subs(imbalance, 0).is_positive
-    )
-    rescaling = sp.sqrt(sp.factor(sp.radsimp(sp.expand((root + sigma**2 / root) ** 2))))
-    return Factors(sigma_rate, sp.expand(imbalance_rate), sp.simplify(rescaling))
+    if sp.expand(a * rate_a - v * rate_v) != 0:
+        raise ArithmeticError("The imbalance is not conserved.")
+
+    def in_sigma(expression: Expr) -> Expr:
+        return expression.subs(v, sigma / a).subs(a, sp.sqrt(squared))
+
+    roots = sp.solve(in_sigma(a**2 - v**2) - imbalance, squared)
+    (root,) = (x for x in roots if x.subs(imbalance, 0).is_positive)
+    rate = in_sigma(rate_a * v + a * rate_v).subs(squared, root)
+    return sp.simplify(sp.sqrt(sp.factor(sp.radsimp(sp.expand(rate**2)))))

@@ -7,7 +7,7 @@ import functools
 
 import sympy as sp
 
-from qkflow.symbolic.circuits import Blocks, factor_flow, singular_values, two_modes
+from qkflow.symbolic.circuits import Blocks, factor_rescaling, singular_values, two_modes
 from qkflow.symbolic.gradient import ManifoldGradient, manifold_gradient
 from qkflow.symbolic.loss import Loss, Score, cross_entropy, scaled_score
 from qkflow.symbolic.symbols import (
@@ -185,6 +185,6 @@ def derive(score: Score = scaled_score, loss: Loss = cross_entropy) -> Derivatio
         singular_values_qk=singular_values(direction_qk, Q),
         modes_qk=modes,
         gap=sp.factor_terms(gap.coeff(sigma_1)) * sigma_1 + sp.factor(gap.coeff(sigma_2)) * sigma_2,
-        rescaling_ov=factor_flow(lambda_OV).rescaling.subs(sigma, contrast_ov * mu_OV),
-        rescaling_qk=factor_flow(lambda_QK).rescaling,
+        rescaling_ov=factor_rescaling(lambda_OV).subs(sigma, contrast_ov * mu_OV),
+        rescaling_qk=factor_rescaling(lambda_QK),
     )

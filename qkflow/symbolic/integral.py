@@ -25,7 +25,7 @@ from qkflow.symbolic.symbols import (
 )
 
 mu_OV_0, sigma_1_0, sigma_2_0 = sp.symbols("mu_OV_0 sigma_1_0 sigma_2_0", positive=True)
-mu_QK_0, K = sp.symbols("mu_QK_0 K", real=True)
+K = sp.Symbol("K", real=True)
 Delta = sp.Symbol("Delta", nonnegative=True)
 
 
@@ -61,7 +61,7 @@ class ClosedForm:
     sigma_2: Expr | None
 
 
-def positive(expression: Expr) -> Expr:
+def _positive(expression: Expr) -> Expr:
     """The expression where mu_QK > 0."""
     stand_in = sp.Symbol("mu_QK", positive=True)
     return expression.subs(mu_QK, stand_in).subs(stand_in, mu_QK)
@@ -123,6 +123,6 @@ def closed_form(derivation: Derivation, parameterization: Parameterization) -> C
 
     along = sp.diff(f_qk, mu_QK) * rate_qk.subs(lambda_QK, 0) - k * sp.diff(f_ov, mu_OV) * rate_ov
     along = d.explicit(along.subs(rho, m / n))
-    if sp.simplify(positive(along) if parameterization.qk_factorized else along) != 0:
+    if sp.simplify(_positive(along) if parameterization.qk_factorized else along) != 0:
         raise ArithmeticError("The first integral is not conserved by the flow.")
     return ClosedForm(rate_ov, rate_qk, k, weight_qk, weight_ov, f_qk, f_ov, mu_ov, mu_qk, two)

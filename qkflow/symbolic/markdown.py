@@ -10,7 +10,7 @@ from qkflow.setting import Parameterization
 from qkflow.symbolic import integral
 from qkflow.symbolic.derivation import Derivation, derive
 from qkflow.symbolic.integral import closed_form, infinite_line
-from qkflow.symbolic.symbols import B, Expr, Q, b, m, mu_OV, n, rho
+from qkflow.symbolic.symbols import B, Expr, Q, b, lambda_QK, m, mu_OV, n, rho
 
 COMMON = r"""
 ## Setting
@@ -253,13 +253,13 @@ def tex(expression: Expr) -> str:
     >>> tex(sp.sqrt(b) * mu_OV)
     '\\\\sqrt{b} \\\\mu_{OV}'
     """
-    return sp.latex(expression, symbol_names=NAMES)
+    # GitHub renders no \operatorname.
+    return sp.latex(expression, symbol_names=NAMES).replace(r"\operatorname", r"\mathrm")
 
 
 def _weighted(weight: Expr, differential: str) -> str:
-    return (
-        f"\\left({tex(weight)}\\right) {differential}" if weight.is_Add else f"{tex(weight)} {differential}"
-    )
+    text = tex(weight)
+    return f"\\left({text}\\right) {differential}" if weight.is_Add else f"{text} {differential}"
 
 
 def _fill(template: str, formulas: dict[str, Expr | str]) -> str:
@@ -314,7 +314,7 @@ def _factorized(d: Derivation, ov: bool, qk: bool) -> str:
     return _fill(
         template,
         {
-            "rescaling": d.rescaling_qk.subs(sp.Symbol("lambda_QK", real=True), sp.Symbol("lambda")),
+            "rescaling": d.rescaling_qk.subs(lambda_QK, sp.Symbol("lambda")),
             "singular_ov": d.singular_value_ov,
             "sigma_ov": d.singular_value_ov * mu_OV,
             "rescaling_ov": d.rescaling_ov,

@@ -10,7 +10,7 @@ import sympy as sp
 
 from qkflow.setting import Parameterization, Problem
 from qkflow.symbolic import derive, document, field_source, generate, load_field
-from qkflow.symbolic.circuits import Blocks, factor_flow, singular_values, two_modes
+from qkflow.symbolic.circuits import Blocks, singular_values, two_modes
 from qkflow.symbolic.integral import Delta, K, closed_form, infinite_line, mu_OV_0, sigma_1_0, sigma_2_0
 from qkflow.symbolic.loss import cross_entropy
 from qkflow.symbolic.symbols import (
@@ -148,9 +148,6 @@ class TestMatrices:
         np.testing.assert_allclose(
             moved, (u[:, :4] * nus * rescaling(imbalance, sigmas)) @ vt[:4] * drive, atol=1e-12
         )
-
-    def test_imbalance_is_conserved(self):
-        assert factor_flow(lambda_OV).imbalance_rate == 0
 
 
 class TestClosedForms:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -175,11 +174,8 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
     path = os.fspath(path)
     if path.endswith(".svg"):
         return write_text(path, svg(figure) + "\n")
-    with (
-        matplotlib.rc_context(_STYLE),
-        tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as place,
-    ):
-        draft = os.path.join(place, os.path.basename(path))
-        figure.savefig(draft, dpi=160)
-        os.replace(draft, path)
+    draft = f"{path}.{os.getpid()}"
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(draft, format="png", dpi=160)
+    os.replace(draft, path)
     return None

@@ -206,10 +206,10 @@ def _ov_bounds(problem: Problem, log_t: np.ndarray, field: Any) -> list[Bound]:
 
 
 def _x(problem: Problem, mu_ov: np.ndarray, field: Any) -> np.ndarray:
-    """X = k (F_OV(u) - F_OV(u0)), as a product that keeps its digits near the start."""
+    """X = k (F_OV(u) - F_OV(u0)) >= 0, as a product that keeps its digits near the start."""
     c = problem.constants
     k = float(field.separation(c) * field.line_gap(c))
-    squares = (mu_ov - c.mu_ov_0) * (mu_ov + c.mu_ov_0)
+    squares = np.maximum(mu_ov - c.mu_ov_0, 0.0) * (mu_ov + c.mu_ov_0)  # rounding may put u below u0
     if not problem.parameterization.ov_factorized:
         return k * squares / 2.0
     sum_of_rescalings = np.asarray(field.rescaling_ov(c, mu_ov)) + float(field.rescaling_ov(c, c.mu_ov_0))

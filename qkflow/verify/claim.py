@@ -33,7 +33,7 @@ class Claim:
     Args:
         id: short identifier.
         statement: what is claimed, exactly.
-        source: where it is claimed: "paper" or "derived", and the section of the derivation.
+        source: where it is claimed and shown: the paper, a part of the derivation, a module with the proof.
         scope: "identity", "bound", "rate" or "ordering".
         compared: which two independent routes were held against each other.
         reason: where the tolerance comes from.

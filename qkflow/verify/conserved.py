@@ -12,7 +12,7 @@ CLAIM = Claim(
     id="conserved",
     statement="The flow conserves W_O^T W_O - W_V W_V^T and W_K W_K^T - W_Q W_Q^T: under gradient "
     "descent with step h they drift at order h, to zero with h.",
-    source="derived, sections 3 and 8",
+    source="derivation, factorized circuits",
     scope="identity",
     compared="drift of the trained factors over their size, extrapolated over five halvings of h, and zero",
     reason="extrapolation leaves the sixth order in h, divided by 2^15: h is small enough for 1e-7",

@@ -20,6 +20,8 @@ HORIZON = 1e4
 """Largest log t at which bounds are checked."""
 INTEGRATED_HORIZON = 100.0
 LAST_LOSS = 1e-4
+FINE, COARSE = 15, slice(15, None, 4)
+"""Losses close to the start's make the curves smooth; integration is asked for some of the others."""
 MULTIPLES = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
@@ -39,11 +41,10 @@ class Evidence:
 
     @functools.cached_property
     def losses(self) -> np.ndarray:
-        """Log-spaced from a little below the start's to 1e-4, or to 1e-4 of the start's if that is less."""
-        c = self.problem.constants
-        z = self.field.alpha(c, c.mu_qk_0) * c.mu_ov_0
-        start = float(np.exp(self.field.log_loss(c, z)))
-        return np.geomspace(0.9 * start, min(LAST_LOSS, LAST_LOSS * start), 25)
+        """A few close to the start's, then `COARSE`, to 1e-4 or to 1e-4 of the start's if that is less."""
+        start = _start_loss(self.problem, self.field)
+        near = start * (1.0 - np.geomspace(1e-3, 0.08, FINE))
+        return np.concatenate([near, np.geomspace(0.9 * start, min(LAST_LOSS, LAST_LOSS * start), 25)])
 
     @functools.cached_property
     def log_times(self) -> np.ndarray:
@@ -62,8 +63,8 @@ class Evidence:
 
     @functools.cached_property
     def integrated_by_loss(self) -> Trajectory:
-        """The problem at every fourth of `losses`, integrated."""
-        return integrate(self.problem, at_loss=self.losses[::4], field=self.field)
+        """The problem at the `COARSE` ones of `losses`, integrated."""
+        return integrate(self.problem, at_loss=self.losses[COARSE], field=self.field)
 
     @functools.cached_property
     def integrated_by_time(self) -> Trajectory:
@@ -78,12 +79,19 @@ class Evidence:
 
     @functools.cached_property
     def integrated_ratios(self) -> list[Trajectory]:
-        """The same, integrated, at every fourth of `losses`."""
-        return [integrate(self._at(m), at_loss=self.losses[::4], field=self.field) for m in MULTIPLES]
+        """The same, integrated, at the `COARSE` ones of `losses`."""
+        return [integrate(self._at(m), at_loss=self.losses[COARSE], field=self.field) for m in MULTIPLES]
 
     def _at(self, multiple: float) -> Problem:
         rates = self.problem.rates
         return dataclasses.replace(self.problem, rates=LearningRates(rates.lr_ov, rates.ratio * multiple))
+
+    def curve(self, name: str) -> Trajectory:
+        """A trained problem as a fine curve, exact, until the loss of its record's end."""
+        training = self.record.trainings[name]
+        start, end = _start_loss(training.problem, self.field), np.exp(training.columns["log_loss"][-1, -1])
+        losses = np.geomspace(start, max(end, 1e-300), len(self.losses) + 1)[1:]
+        return solve_exact(training.problem, at_loss=losses, field=self.field)
 
     @functools.cached_property
     def flows(self) -> dict[str, Trajectory]:
@@ -92,3 +100,8 @@ class Evidence:
             name: solve_exact(training.problem, at_time=training.t, field=self.field)
             for name, training in self.record.trainings.items()
         }
+
+
+def _start_loss(problem: Problem, field: Any) -> float:
+    c = problem.constants
+    return float(np.exp(field.log_loss(c, field.alpha(c, c.mu_qk_0) * c.mu_ov_0)))

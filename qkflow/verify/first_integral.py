@@ -14,8 +14,8 @@ from qkflow.verify.training_limit import extrapolate
 CLAIM = Claim(
     id="first_integral",
     statement="F_QK(mu_QK) - r b kappa beta^2 (M-1) F_OV(mu_OV) is constant, dF_QK = (1 + (m/n) e^g) "
-    "dg/R_QK(g/beta), dF_OV = u du/R_OV(u) (two modes: along sigma_1, section 4).",
-    source="derived, section 4",
+    "dg/R_QK(g/beta), dF_OV = u du/R_OV(u) (two modes: along sigma_1).",
+    source="derivation, first integral",
     scope="identity",
     compared="both sides along the integrated path (full size) and along the extrapolated trainings",
     reason="integration at rtol 1e-10 and extrapolated trainings, relative to what the integral has gained",

@@ -11,7 +11,7 @@ CLAIM = Claim(
     id="gradient_descent_order",
     statement="After steps of size h, gradient descent on the matrices is at distance O(h) from the flow"
     " at t = steps h: halving h halves the distance.",
-    source="derived, section 8",
+    source="derived, qkflow.verify.descent",
     scope="rate",
     compared="mu_OV and mu_QK of the trained matrices at five halvings of h, and the exact flow at the same "
     "time",

@@ -10,7 +10,7 @@ CLAIM = Claim(
     statement="Trained on the population from an aligned start, W_OV stays a multiple of its direction, "
     "and so does W_QK (in a factorized circuit with a finite common vocabulary: a sum of its "
     "two modes).",
-    source="paper; derived, sections 2 and 3",
+    source="paper; derivation, two directions",
     scope="identity",
     compared="the trained matrices, and their projections on the directions",
     reason="rounding of 1e-16 a step in single entries over ten thousand steps",

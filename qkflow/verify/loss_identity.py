@@ -11,7 +11,7 @@ CLAIM = Claim(
     id="loss_identity",
     statement="On the manifold alpha = m e^mu_QK / (m e^mu_QK + n) and loss = log(1 + (M-1) e^(-alpha "
     "mu_OV)).",
-    source="paper; derived, section 2",
+    source="paper; derivation, loss",
     scope="identity",
     compared="mean softmax attention and mean cross-entropy of the trained matrices, and the derived "
     "observables",

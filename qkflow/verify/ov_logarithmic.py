@@ -12,7 +12,7 @@ CLAIM = Claim(
     id="ov_logarithmic",
     statement="mu_OV = O(log t): it lies between explicit bounds for all t, both with leading constant 1"
     " in log t.",
-    source="paper; derived, section 5 (with constants and proofs)",
+    source="paper; proof in qkflow.flow.asymptotics",
     scope="bound",
     compared="exact and integrated mu_OV, and the bounds of the parameterization",
     reason="the bounds are touched at t = 0, and the routes agree to 1e-8",

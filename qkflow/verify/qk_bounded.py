@@ -12,7 +12,7 @@ CLAIM = Claim(
     id="qk_bounded",
     statement="mu_QK = O(log^2 t) as a bound: mu_QK keeps below the parameterization's explicit bounds "
     "in mu_OV for all t; after saturation it is far below, e^mu_QK growing like F_OV(mu_OV).",
-    source="paper; derived, section 5 (with constants and proofs)",
+    source="paper; proof in qkflow.flow.asymptotics",
     scope="bound",
     compared="exact and integrated mu_QK, and the bounds of the parameterization at the same mu_OV",
     reason="the bounds are touched at t = 0, and the routes agree to 1e-8",

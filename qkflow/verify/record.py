@@ -6,12 +6,10 @@ A record is measured once, and can be stored and loaded: a theory is then judged
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -115,11 +113,10 @@ class Record:
                 problems[f"{group}/{name}"] = describe(part.problem)
                 arrays |= {f"{group}/{name}/{key}": value for key, value in part.columns.items()}
         header = json.dumps({"setting": dict(self.setting), "problems": problems})
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, header=np.array(header), **arrays)
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", delete=False) as handle:
-            handle.write(buffer.getvalue())
-        os.replace(handle.name, path)
+        draft = f"{path}.{os.getpid()}"
+        with open(draft, "wb") as handle:
+            np.savez_compressed(handle, header=np.array(header), **arrays)
+        os.replace(draft, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Record:
@@ -176,6 +173,7 @@ def trained_problems(problem: Problem) -> dict[str, Problem]:
 def measure(
     problem: Problem,
     *,
+    names: Sequence[str] | None = None,
     progress: Callable[[str], Any] | None = None,
     optimizer: Callable[[Any, Any], Any] = circuit_sgd,
 ) -> Record:
@@ -183,19 +181,21 @@ def measure(
 
     Args:
         problem: the problem that is to be verified.
+        names: which of `trained_problems`; `None` is all, with the ratios.
         progress: called with a line before each training.
         optimizer: makes the optax transformation of (h lr_ov, h lr_qk).
     """
     say = progress or (lambda line: None)
     problems = trained_problems(problem)
+    base = problems[problem.parameterization.value]
     trainings, gradients = {}, {}
-    for name, trained in problems.items():
+    for name in problems if names is None else names:
         say(f"training {name}")
+        trained = problems[name]
         trainings[name] = _train(trained, HALVINGS, optimizer)
         gradients[name] = _gradients(trained)
-    base = problems[problem.parameterization.value]
     ratios = {}
-    for multiple in MULTIPLES:
+    for multiple in MULTIPLES if names is None else ():
         rates = LearningRates(base.rates.lr_ov, base.rates.ratio * multiple)
         say(f"training {base.parameterization.value} at ratio {rates.ratio:g}")
         faster = dataclasses.replace(base, rates=rates)

@@ -11,7 +11,7 @@ CLAIM = Claim(
     id="reduction",
     statement="On the symmetric manifold the population gradient of both matrices lies along their fixed "
     "directions, and its coefficients are the drives of the scalar flow.",
-    source="paper; derived, section 2",
+    source="paper; derivation, two directions",
     scope="identity",
     compared="automatic differentiation of all matrix entries (no time stepping) and the derived field",
     reason="rounding of sums over the population",

@@ -35,7 +35,7 @@ class Curves(NamedTuple):
         growth: the problem at increasing log times, exact.
         bounds: its bounds at the same times.
         integrated: the problem, integrated.
-        flow: the same parameterization where its matrices were trained, exact, at the times of the record.
+        flow: the same parameterization where its matrices were trained, exact, until the end of the record.
         trained: columns of that record, a row a step size.
         ratios: the problem at five ratios, exact.
     """
@@ -177,10 +177,12 @@ def _note(claim: Claim) -> str:
 
 def _row(claim: Claim) -> str:
     note = _note(claim) or str(claim.details.get("horizon", ""))
-    compared = html.escape(claim.compared) + (f"<br><small>{html.escape(note)}</small>" if note else "")
+    small = [note] if note else []
+    small += [f"tolerance: {claim.reason}"]
+    compared = html.escape(claim.compared) + "".join(f"<br><small>{html.escape(s)}</small>" for s in small)
     return (
         f'<tr id="{claim.id}"><td><b>{claim.id}</b>: {html.escape(claim.statement)}<br><small>'
         f"{html.escape(claim.source)}; {claim.scope}</small></td><td>{compared}</td>"
-        f'<td class="number">{_number(claim.error)}</td><td class="number">{_number(claim.tolerance)}<br>'
+        f'<td class="number">{_number(claim.error)}</td><td class="number">{_number(claim.tolerance)}'
         f'</td><td class="verdict {claim.verdict.value}">{claim.verdict.value}</td></tr>\n'
     )

@@ -12,7 +12,7 @@ CLAIM = Claim(
     statement="A factorized circuit moves R times as fast as collapsed, R = sqrt(lambda^2 + 4 sigma^2) for "
     "every singular amplitude sigma with imbalance lambda (2 sqrt(b) mu_OV and 2 sqrt(bQ) mu_QK "
     "balanced); R = 1 collapsed.",
-    source="paper; derived, section 3",
+    source="paper; derivation, factorized circuits",
     scope="identity",
     compared="velocities of the factors' product over those of one matrix, and the derived R_OV, R_QK",
     reason="rounding of sums over the population",

@@ -13,7 +13,7 @@ CLAIM = Claim(
     statement="From an aligned start a step h of gradient descent on the population takes every singular "
     "amplitude to sigma (1 + h^2 g^2) + h R(sigma) g and lambda to lambda (1 - h^2 g^2); a collapsed "
     "circuit to mu + h g.",
-    source="derived, section 8",
+    source="derived, qkflow.verify.descent",
     scope="identity",
     compared="trained matrices at every recorded step, and the map iterated with the derived field",
     reason="rounding of 1e-16 a step, stretched by the flow over ten thousand steps",

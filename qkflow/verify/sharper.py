@@ -14,7 +14,7 @@ CLAIM = Claim(
     id="sharper",
     statement="At equal loss and from the same start, alpha increases strictly and mu_OV decreases with the "
     "ratio r.",
-    source="paper; derived, section 6",
+    source="paper; derivation, first integral",
     scope="ordering",
     compared="neighbours among five ratios (exact and integrated) and three ratios (trained matrices) at"
     " equal losses",

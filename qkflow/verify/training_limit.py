@@ -10,7 +10,7 @@ from qkflow.verify.evidence import Evidence
 CLAIM = Claim(
     id="training_limit",
     statement="As h goes to zero at fixed t, the trained matrices tend to the exact flow.",
-    source="derived, section 8",
+    source="derived, qkflow.verify.descent",
     scope="identity",
     compared="mu_OV and mu_QK of the trained matrices, extrapolated over five halvings of h, and the exact "
     "flow",

@@ -25,8 +25,11 @@ from qkflow.trajectory import Trajectory
 
 PANELS = {False: 14, True: 24}
 """Panels of a full quadrature, collapsed and factorized QK (there mu_OV needs a quadrature of its own)."""
-_FEW, _FEW_WEIGHTS = (np.polynomial.legendre.leggauss(8)[0] + 1) / 2, np.polynomial.legendre.leggauss(8)[1] / 2
-_GRID = np.concatenate([np.linspace(0, 0.9, 10)[:-1], 1 - np.geomspace(0.1, 1e-10, 28), [1.0]])
+_FEW, _FEW_WEIGHTS = (
+    (np.polynomial.legendre.leggauss(8)[0] + 1) / 2,
+    np.polynomial.legendre.leggauss(8)[1] / 2,
+)
+_GRID = np.concatenate([np.linspace(0, 0.9, 10)[:-1], 1 - np.geomspace(0.1, 1e-15, 36), [1.0]])
 frozen = jax.lax.stop_gradient
 
 
@@ -124,7 +127,7 @@ def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, sca
         w_end: the unit of `edges`, scalar.
         edges: shape (P + 1,).
         saturation: X at the first edge.
-        scale: None takes z at the last node.
+        scale: None takes z at the last edge.
     """
     width = jnp.diff(edges)[:, None]
     w = w_end * (edges[:-1, None] + width * NODES)
@@ -141,7 +144,8 @@ def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, sca
         end_x = curve.saturation(curve.tau(w_end * edges[-1]))
     p = curve.point(w, nodes_x)
     if scale is None:
-        scale = frozen(p.mu_ov[-1, -1] * curve.field.alpha(curve.c, p.mu_qk[-1, -1]))
+        last = curve.point(w_end * edges[-1], end_x)
+        scale = frozen(last.mu_ov * curve.field.alpha(curve.c, last.mu_qk))
     density = curve.field.time_density(curve.c, p.mu_ov, p.mu_qk, scale) * p.d_omega
     return jnp.sum((density @ WEIGHTS) * width[:, 0]), end_x, scale
 
@@ -154,13 +158,18 @@ def _panels(curve: Curve, w_end: Number) -> Number:
     gap, _ = curve.gap(tau)
     d_gap = jnp.diff(gap)
     chord = jnp.where(d_gap < 1e-6, 1.0, -jnp.expm1(-d_gap) / jnp.where(d_gap < 1e-6, 1.0, d_gap))
-    x = tau + curve.odds_0 * jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.diff(tau) * jnp.exp(gap[1:]) * chord)])
+    x = tau + curve.odds_0 * jnp.concatenate(
+        [jnp.zeros(1), jnp.cumsum(jnp.diff(tau) * jnp.exp(gap[1:]) * chord)]
+    )
     _, u = curve.mu_ov_rise(x / curve.separation)
     alpha = curve.field.alpha(curve.c, curve.c.mu_qk_0 + gap)
     z = u * alpha
-    late_z, late_gap = jnp.maximum(z - z[-1] + 45, 0), jnp.maximum(gap - gap[-1] + 40, 0)
-    steep = late_gap / (3 if curve.kind.qk_factorized else 10)
-    monitor = late_z / 10 + jnp.log1p(late_z) + steep + jnp.log1p(gap) + 3 * alpha + 0.5 * _GRID
+    late_z = jnp.maximum(z - z[-1] + 45, 0)
+    if curve.kind.qk_factorized:
+        steep = jnp.maximum(jnp.log(x / x[-1] + 1e-16) + 36, 0) / 4
+    else:
+        steep = gap / 10
+    monitor = late_z / 10 + jnp.log1p(late_z) + steep + jnp.log1p(1e4 * gap) / 3 + 3 * alpha + 0.5 * _GRID
     d_monitor = jnp.diff(monitor)
     levels = monitor[0] + (monitor[-1] - monitor[0]) * np.arange(1, count)[:, None] / count
     covered = jnp.clip((levels - monitor[:-1]) / jnp.maximum(d_monitor, 1e-30), 0, 1)
@@ -272,7 +281,9 @@ class _Clock:
     def at(self, x: Number, still: bool = False) -> tuple[Number, Number, Number]:
         """log t, X and d log t / d x at x = log w."""
         curve = self.still if still else self.curve
-        elapsed, saturation = frozen((self.elapsed, self.saturation)) if still else (self.elapsed, self.saturation)
+        elapsed, saturation = (
+            frozen((self.elapsed, self.saturation)) if still else (self.elapsed, self.saturation)
+        )
         edges = jnp.stack([jnp.ones(()), jnp.exp(x - self.x_0)])
         more, end, _ = _elapsed(curve, self.w_end, edges, saturation, self.scale)
         p = self.still.point(self.w_end * frozen(edges[1]), frozen(end))

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ from qkflow.setting import (
     Problem,
     Start,
 )
-from qkflow.trajectory import Trajectory, describe, dumps, write_text
+from qkflow.trajectory import POINT_FIELDS, Trajectory, describe, dumps, write_text
 
 SMALL = {"n_classes": 4, "n_distinct_vocab": 5, "n_distinct": 2, "n_common": 3, "n_common_vocab": 7}
 SMALL |= {"n_query_vocab": 3}
@@ -162,7 +163,7 @@ def _solve(args: argparse.Namespace) -> int:
         print(dumps(result.document()))
         return 0
     print(_heading(problem))
-    print(_table(result, ("t", "log_t", "mu_ov", "mu_qk", "alpha", "log_one_minus_alpha", "loss")))
+    print(_table(result, POINT_FIELDS))
     return 0
 
 
@@ -186,7 +187,7 @@ def _train(args: argparse.Namespace) -> int:
     options = {name: getattr(args, name) for name in (*names, "hidden_width")}
     if args.out:
         _writable(args.out)
-    result = qkflow.train(problem, progress=_progress, **options)
+    result = qkflow.train(problem, progress=lambda k, n: _progress(f"step {k} of {n}"), **options)
     text = dumps(result.document())
     if args.out:
         write_text(args.out, text + "\n")
@@ -242,9 +243,8 @@ def _progress(message: str) -> None:
 
 
 def _heading(problem: Problem) -> str:
-    return "  ".join(
-        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in describe(problem).items()
-    )
+    words = [f"{name}={value}" for name, value in describe(problem).items()]
+    return textwrap.fill("  ".join(words), width=110, break_on_hyphens=False)
 
 
 def _table(result: Trajectory, names: Sequence[str]) -> str:

@@ -204,12 +204,12 @@ class Start:
 
     Args:
         mu_ov: logit gap per unit of attention, at least 0.
-        mu_qk: score gap that the softmax sees (already multiplied by `score_scale`), any finite number.
+        mu_qk: score gap that the softmax sees (already multiplied by `score_scale`), within +-700.
         imbalance_ov: lambda_OV = a^2 - v^2 of every singular amplitude of W_O W_V (factorized OV only).
         imbalance_qk: lambda_QK, the same for W_K^T W_Q (factorized QK only).
 
     Raises:
-        ArgumentError: for a concrete number that is not finite, or a negative `mu_ov`.
+        ArgumentError: for a concrete number outside these ranges or not finite.
     """
 
     mu_ov: Number = 0.0
@@ -219,7 +219,9 @@ class Start:
 
     def __post_init__(self) -> None:
         require("mu_ov_0", self.mu_ov, lambda x: (x >= 0) & np.isfinite(x), "finite and at least 0")
-        require("mu_qk_0", self.mu_qk, np.isfinite, "finite")
+        require(
+            "mu_qk_0", self.mu_qk, lambda x: abs(x) <= 700, "between -700 and 700, where e^mu_qk is a number"
+        )
         require("imbalance_ov", self.imbalance_ov, np.isfinite, "finite")
         require("imbalance_qk", self.imbalance_qk, np.isfinite, "finite")
 

@@ -73,9 +73,11 @@ def test_problem_refuses(kind, start, sentence):
     assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize("changes", [{"mu_ov": -1e-9}, {"mu_ov": math.nan}, {"mu_qk": math.inf}])
+@pytest.mark.parametrize(
+    "changes", [{"mu_ov": -1e-9}, {"mu_ov": math.nan}, {"mu_qk": math.inf}, {"mu_qk": -800}]
+)
 def test_start_refuses(changes):
-    with pytest.raises(ArgumentError, match="finite"):
+    with pytest.raises(ArgumentError, match=f"`{next(iter(changes))}_0` must be"):
         Start(**changes)
 
 

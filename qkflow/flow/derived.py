@@ -2,7 +2,7 @@
 
 Every function takes the numbers of a problem, `c` (`qkflow.setting.Constants`), first and is elementwise in
 all arguments; results have their broadcast shape and dtype. alpha is the attention mass on distinct tokens
-and z = alpha mu_OV.
+and z = alpha mu_OV. Drives and time density need |mu_qk| <= 700, where e^mu_qk is a number, and mu_ov >= 0.
 """
 
 import jax.numpy as jnp
@@ -39,24 +39,27 @@ def log_loss(c, z):
 
 def drive_ov(c, mu_ov, mu_qk, log_scale=0.0):
     """e^log_scale times (d mu_OV/dt) / R_OV = alpha*eta_OV/(b*(M + exp(z) - 1))."""
-    odds = log_odds(c, mu_qk)
-    z = mu_ov * jnp.exp(-_softplus(-odds))
+    against = c.n_common / c.n_distinct * jnp.exp(-mu_qk)
+    near = 1.0 / (1.0 + against)
+    z = mu_ov * near
     coefficient = c.lr_ov / c.n_distinct_vocab
-    exponent = log_scale - _softplus(-odds) - jnp.logaddexp(z, jnp.log(c.n_classes - 1.0))
-    return coefficient * jnp.exp(exponent)
+    above = coefficient * near * jnp.exp(log_scale - z)
+    return above / (1.0 + (c.n_classes - 1.0) * jnp.exp(-z))
 
 
 def drive_qk(c, mu_ov, mu_qk, log_scale=0.0):
     """e^log_scale times alpha*beta*eta_OV*mu_OV*r*(1 - alpha)*(M - 1)/(M*Q*(M + exp(z) - 1))."""
-    odds = log_odds(c, mu_qk)
-    z = mu_ov * jnp.exp(-_softplus(-odds))
+    against = c.n_common / c.n_distinct * jnp.exp(-mu_qk)
+    near = 1.0 / (1.0 + against)
+    far = against * near
+    z = mu_ov * near
     coefficient = c.score_scale * c.lr_ov * c.ratio * (c.n_classes - 1.0) / (c.n_classes * c.n_query_vocab)
-    exponent = log_scale - _softplus(-odds) - _softplus(odds) - jnp.logaddexp(z, jnp.log(c.n_classes - 1.0))
-    return coefficient * mu_ov * jnp.exp(exponent)
+    above = coefficient * mu_ov * near * far * jnp.exp(log_scale - z)
+    return above / (1.0 + (c.n_classes - 1.0) * jnp.exp(-z))
 
 
 def time_density(c, mu_ov, mu_qk, log_scale=0.0):
-    """e^-log_scale times dt / (d mu_OV / R_OV) = b*(M + exp(z) - 1)/(alpha*eta_OV); for mu_qk >= -700."""
+    """e^-log_scale times dt / (d mu_OV / R_OV) = b*(M + exp(z) - 1)/(alpha*eta_OV)."""
     against = c.n_common / c.n_distinct * jnp.exp(-mu_qk)
     z = mu_ov / (1.0 + against)
     coefficient = c.n_distinct_vocab / c.lr_ov

@@ -41,7 +41,7 @@ HEADER = '''\
 
 Every function takes the numbers of a problem, `c` (`qkflow.setting.Constants`), first and is elementwise in
 all arguments; results have their broadcast shape and dtype. alpha is the attention mass on distinct tokens
-and z = alpha mu_OV.
+and z = alpha mu_OV. Drives and time density need |mu_qk| <= 700, where e^mu_qk is a number, and mu_ov >= 0.
 """
 
 import jax.numpy as jnp
@@ -158,43 +158,37 @@ def _function(name: str, arguments: str, equation: str, lines: list[str]) -> str
     return f'def {name}({", ".join(x for x in ("c", arguments) if x)}):\n    """{equation}"""\n{body}\n'
 
 
-def _exponent(product: Product) -> str:
-    """The sum of logs of the powers of alpha, 1 - alpha and e^z + offset, to be added to log_scale."""
-    logs = {
-        "_softplus(-odds)": -product.near,
-        "_softplus(odds)": -product.far,
-        f"jnp.logaddexp(z, jnp.log({source(product.offset)}))": product.logistic,
-    }
-    text = "log_scale"
-    for log, power in logs.items():
-        if power:
-            text += f" {'-' if power < 0 else '+'} {'' if abs(power) == 1 else f'{abs(power)}.0 * '}{log}"
-    return text
-
-
-def _drive(expression: Expr) -> list[str]:
+def _drive(expression: Expr, odds: Expr) -> list[str]:
+    """A drive with log_scale inside its exponential, three exponentials in all and no logarithm."""
     product = as_product(expression)
-    coefficient = source(product.coefficient)
-    # mu_OV stays outside of the exponential: it may be 0, and has a sign.
-    scale = " * ".join(
-        ["coefficient"] + ["mu_ov" if product.mu == 1 else f"mu_ov**{product.mu}"] * bool(product.mu)
-    )
+    if product.logistic != -1:
+        raise ValueError(f"No stable form is known for the drive {expression}.")
+    powers = {"mu_ov": product.mu, "near": product.near, "far": product.far}
     return [
-        "odds = log_odds(c, mu_qk)",
-        "z = mu_ov * jnp.exp(-_softplus(-odds))",
-        f"coefficient = {coefficient}",
-        f"exponent = {_exponent(product)}",
-        f"return {scale} * jnp.exp(exponent)",
+        f"against = {_against(odds)}",
+        "near = 1.0 / (1.0 + against)",
+        *["far = against * near"] * bool(product.far),
+        "z = mu_ov * near",
+        f"coefficient = {source(product.coefficient)}",
+        f"above = {' * '.join(['coefficient', *_powers(powers), 'jnp.exp(log_scale - z)'])}",
+        f"return above / (1.0 + {_grouped(product.offset)} * jnp.exp(-z))",
     ]
+
+
+def _powers(powers: dict[str, int]) -> list[str]:
+    return [name if power == 1 else f"{name}**{power}" for name, power in powers.items() if power]
+
+
+def _against(odds: Expr) -> str:
+    return f"{source(sp.cancel(sp.exp(mu_QK) / odds))} * jnp.exp(-mu_qk)"
 
 
 def _time_density(expression: Expr, odds: Expr) -> list[str]:
     product = as_product(expression)
     if (product.mu, product.near, product.far, product.logistic) != (0, -1, 0, 1):
         raise ValueError(f"No stable form is known for the time density {expression}.")
-    against = sp.cancel(sp.exp(mu_QK) / odds)
     return [
-        f"against = {source(against)} * jnp.exp(-mu_qk)",
+        f"against = {_against(odds)}",
         "z = mu_ov / (1.0 + against)",
         f"coefficient = {source(product.coefficient)}",
         f"tail = {_grouped(product.offset)} * jnp.exp(-log_scale)",
@@ -249,18 +243,18 @@ def field_source(derivation: Derivation) -> str:
             "drive_ov",
             state,
             f"e^log_scale times (d mu_OV/dt) / R_OV = {drive_ov}.",
-            _drive(drive_ov),
+            _drive(drive_ov, d.odds),
         ),
         _function(
             "drive_qk",
             state,
             f"e^log_scale times {drive_qk}.",
-            _drive(drive_qk),
+            _drive(drive_qk, d.odds),
         ),
         _function(
             "time_density",
             state,
-            f"e^-log_scale times dt / (d mu_OV / R_OV) = {density}; for mu_qk >= -700.",
+            f"e^-log_scale times dt / (d mu_OV / R_OV) = {density}.",
             _time_density(density, d.odds),
         ),
         _function(

@@ -24,7 +24,7 @@ PROBLEMS = [
     Constants(2, 3, 1, 10_000, 10_007, 7, 0.3, 0.5, 1e-6, 0.0, 0.0, 0.7, -1.3),
     Constants(1_000_000, 10_000, 9_999, 1, 13, 2, 1.7, 3.0, 1e6, 0.0, 0.0, -0.2, 1e-9),
 ]
-GAPS = [-1e4, -700.0, -40.0, -1e-6, 0.0, 0.3, 40.0, 700.0, 1e4]
+GAPS = [-650.0, -40.0, -1e-6, 0.0, 0.3, 40.0, 650.0]
 LEADS = [0.0, 1e-6, 1.0, 45.0, 1e4]
 STATES = np.array(list(itertools.product(LEADS, GAPS)))
 
@@ -69,13 +69,9 @@ def test_rates(name, c):
     sign = -1 if name == "time_density" else 1
     for u, g in STATES:
         exact = evaluate(expression, c, mu_OV=u, mu_QK=g)
-        # The scale brings the result to order one, whatever the state. The time density, made to be fast,
-        # takes no scale against a vanishing attention.
-        scale = float(-sign * mpmath.nint(mpmath.log(exact))) if exact else 3.0
-        if name == "time_density" and g <= -700:
-            scale = 0.0
-            if exact > np.finfo(float).max:
-                continue
+        # The scale brings the result to order one, whatever the state, except against a vanishing attention,
+        # where it would leave the range of floats by itself.
+        scale = float(-sign * mpmath.nint(mpmath.log(exact))) if exact and g > -650 else 3.0
         value = getattr(derived, name)(c, u, g, scale)
         exponents = abs(g) + abs(scale) + u + math.log(max(c.n_classes, c.n_common))
         agree(value, exact * mpmath.exp(sign * scale), exponents)
@@ -88,8 +84,7 @@ def test_observables(c):
         odds = math.log(c.n_distinct / c.n_common)
         assert float(derived.log_odds(c, g)) == pytest.approx(g + odds, rel=4 * EPS, abs=4 * EPS)
         near, far = evaluate(d.attention, c, mu_QK=g), evaluate(1 - d.attention, c, mu_QK=g)
-        if g > -700:
-            agree(derived.alpha(c, g), near, abs(g) + abs(odds))
+        agree(derived.alpha(c, g), near, abs(g) + abs(odds))
         # Where 1 - alpha is next to 1 its log is -alpha; what is under the range of floats is 0.
         error = abs(mpmath.mpf(float(derived.log_one_minus_alpha(c, g))) - mpmath.log(far))
         assert error <= 8 * EPS * (1 + abs(g)) * abs(mpmath.log(far)) + 1e-300

@@ -1,0 +1,99 @@
+"""The three forms of a report."""
+
+import html.parser
+import json
+import math
+import re
+
+import pytest
+
+from qkflow.setting import ArgumentError, Problem
+from qkflow.trajectory import dumps
+from qkflow.verify import Claim, Report, Verdict, verify
+from tests.verify.stored import stored
+
+CLAIM = Claim("first", "a < b & c", "paper", "identity", "this, and that", "rounding", tolerance=1e-3)
+TRAINED = {"n_classes": 4, "seeds": [0]}
+
+
+def report(*claims: Claim) -> Report:
+    return Report(Problem(), TRAINED, claims)
+
+
+def test_ok_means_nothing_falsified():
+    good, open_ = CLAIM.judged({"a": 0.0}), CLAIM.without_verdict(Verdict.UNDECIDED, "too short")
+    assert report(good, open_).ok
+    assert not report(good, CLAIM.judged({"a": math.nan})).ok
+
+
+def test_the_table_lines_up():
+    other = Claim("a_longer_name", "d", "derived, elsewhere", "rate", "these, and those", "order", 0.05)
+    lines = report(CLAIM.judged({"a": 1e-5}), other.judged({"x": 7.0})).table().splitlines()
+    assert {line.index(text) for line, text in zip(lines[1:3], ("this, and", "these, and"))} == {
+        lines[0].index("what was compared")
+    }
+    assert "falsified: a_longer_name: worst at x" in lines
+    assert lines[-1] == "1 verified, 1 falsified"
+
+
+def test_the_document_is_strict_and_says_where_it_was_made():
+    document = json.loads(dumps(report(CLAIM.judged({"a": math.nan})).document()))
+    assert document["schema"] == 1
+    assert document["setting"]["n_common_vocab"] == "inf"
+    assert document["seeds"] == [0]
+    assert document["dtype"] == "float64"
+    assert {"versions", "device"} <= set(document)
+    wanted = {"id", "statement", "source", "scope", "compared", "verdict", "error", "tolerance", "details"}
+    assert wanted <= set(document["claims"][0])
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.ids, self.outside = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.ids += [value for name, value in attrs if name == "id"]
+        outside = ("src", "href", "xlink:href", "data", "action")
+        self.outside += [v for name, v in attrs if name in outside and not (v or "").startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return verify(Problem(), record=stored()).html()
+
+
+def test_the_page_is_self_contained(page):
+    parser = Page()
+    parser.feed(page)
+    assert parser.outside == []
+    assert len(parser.ids) == len(set(parser.ids))
+    assert not re.search(r"@import|url\((?!#)|<script|<link|<!DOCTYPE svg", page)
+    assert page.count("<svg") == 3
+
+
+def test_the_page_shows_every_claim(page):
+    for name in ("reduction", "gradient_descent_order", "qk_bounded", "sharper"):
+        assert f"<b>{name}</b>" in page
+    assert "falsified" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_text_is_escaped():
+    assert "a &lt; b &amp; c" in report(CLAIM.judged({"a": 0.0})).html()
+
+
+def test_an_unknown_claim_is_refused():
+    with pytest.raises(ArgumentError, match="has 'everything'"):
+        verify(Problem(), record=stored(), claims=["everything"])
+
+
+def test_a_route_without_an_answer_is_falsified(monkeypatch):
+    from qkflow.verify import evidence
+
+    def nowhere(*args, **kwargs):
+        raise ArgumentError("Nowhere.")
+
+    monkeypatch.setattr(evidence, "integrate", nowhere)
+    judged = verify(Problem(), record=stored(), claims=["exact_integrated"])
+    assert judged["exact_integrated"].verdict is Verdict.FALSIFIED
+    assert "Nowhere." in judged.table()

@@ -10,6 +10,7 @@ from qkflow.flow.asymptotics import growth_bounds
 from qkflow.setting import ArgumentError, Problem
 from qkflow.verify import (
     conserved,
+    derivation,
     exact_integrated,
     first_integral,
     gradient_descent_order,
@@ -29,6 +30,7 @@ from qkflow.verify.record import Record, measure, require_float64
 from qkflow.verify.report import Curves, Report
 
 MODULES = (
+    derivation,
     reduction,
     rescaling,
     loss_identity,

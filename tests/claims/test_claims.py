@@ -5,17 +5,22 @@ against another problem's; no reported number is touched.
 """
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
 
+from qkflow.flow import derived
 from qkflow.flow.exact import solve_exact
 from qkflow.flow.integrate import integrate
 from qkflow.setting import LearningRates, Problem, Start
+from qkflow.symbolic import derive
+from qkflow.symbolic.symbols import mu_OV
 from qkflow.verify import (
     Record,
     Verdict,
     conserved,
+    derivation,
     exact_integrated,
     first_integral,
     gradient_descent_order,
@@ -62,6 +67,27 @@ def pretend(evidence: Evidence, **routes) -> Evidence:
     )
     other.__dict__.update(routes)
     return other
+
+
+def test_derivation(evidence):
+    assert derivation.judge(evidence).verdict is Verdict.PROVED
+    wrong = types.ModuleType("wrong")
+    wrong.__dict__.update(vars(derived))
+    wrong.__dict__["drive_qk"] = lambda c, u, g, log_scale=0.0: (
+        derived.drive_qk(c, u, g, log_scale) * (1 + 1e-11)
+    )
+    judged = derivation.judge(Evidence(Problem(), evidence.record, wrong))
+    assert judged.verdict is Verdict.FALSIFIED
+    assert judged.details["worst"] == "drive_QK"
+
+
+def test_another_flow_proves_nothing(evidence, monkeypatch):
+    right = derive()
+    wrong = dataclasses.replace(right, drive_qk=right.drive_qk * mu_OV)
+    monkeypatch.setattr("qkflow.symbolic.derive", lambda: wrong)
+    judged = derivation.judge(evidence)
+    assert judged.verdict is Verdict.FALSIFIED
+    assert judged.details["worst"] == "both sides as symbols"
 
 
 def test_reduction(evidence):

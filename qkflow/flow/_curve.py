@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,7 +25,9 @@ NODES, WEIGHTS = (_X + 1) / 2, _W / 2
 """Gauss-Legendre nodes and weights on [0, 1]."""
 
 _LEGENDRE = np.polynomial.legendre.legvander(_X, 16)
-_ANTI = np.stack([_X + 1, *((_LEGENDRE[:, k + 1] - _LEGENDRE[:, k - 1]) / (2 * k + 1) for k in range(1, 16))], 1)
+_ANTI = np.stack(
+    [_X + 1, *((_LEGENDRE[:, k + 1] - _LEGENDRE[:, k - 1]) / (2 * k + 1) for k in range(1, 16))], 1
+)
 CUMULATE = (_ANTI * (np.arange(16) + 0.5)) @ (_LEGENDRE[:, :16] * _W[:, None]).T / 2
 """CUMULATE @ values: the integral on [0, 1] from 0 to each node."""
 
@@ -33,6 +36,10 @@ _GRADED = (_EDGES[:-1, None] + np.diff(_EDGES)[:, None] * NODES).ravel()
 _GRADED_WEIGHTS = (np.diff(_EDGES)[:, None] * WEIGHTS).ravel()
 SMALLEST = 1e-120
 """Below this w the state is the start's, but for mu_OV itself; its square is still a normal number."""
+
+
+once = jax.lax.optimization_barrier
+"""Keeps XLA from computing a number of the problem again at every node."""
 
 
 def hyperbolic(x: Number) -> tuple[Number, Number]:
@@ -48,6 +55,8 @@ class Point(NamedTuple):
     mu_ov: Number
     gap: Number
     mu_qk: Number
+    alpha: Number
+    rest: Number
     d_omega: Number
     d_gap: Number
 
@@ -63,10 +72,10 @@ class Curve:
 
     def __init__(self, field: Any, kind: Parameterization, c: Constants):
         self.field, self.kind, self.c = field, kind, c
-        self.odds_0 = jnp.exp(field.log_odds(c, c.mu_qk_0))
+        self.odds_0 = once(jnp.exp(field.log_odds(c, c.mu_qk_0)))
         self.alpha_0 = field.alpha(c, c.mu_qk_0)
         self.rest_0 = jnp.exp(field.log_one_minus_alpha(c, c.mu_qk_0))
-        self.separation = field.separation(c)
+        self.separation = once(field.separation(c))
         if kind.ov_factorized:
             self.rescaling_0 = field.rescaling_ov(c, c.mu_ov_0)
             self.rate_ov = field.rescaling_ov(c._replace(imbalance_ov=0.0), 1.0)
@@ -79,7 +88,7 @@ class Curve:
             self.modes = [(nu, unit, sigma, field.rescaling_qk(c, sigma)) for nu, sigma in zip(nus, sigmas)]
             self.growth = unit * nus[0]
         else:
-            self.growth = 0.0
+            self.line_gap, self.growth = once(field.line_gap(c)), 0.0
         self.slope_0 = self.gap(0.0)[1]
 
     # the QK circuit in tau
@@ -87,8 +96,7 @@ class Curve:
     def gap(self, tau: Number) -> tuple[Number, Number]:
         """mu_QK - mu_QK(0) and d mu_QK / d tau."""
         if not self.kind.qk_factorized:
-            line = self.field.line_gap(self.c)
-            return line * tau, line
+            return self.line_gap * tau, self.line_gap
         rises, rates = [], []
         for nu, unit, sigma, rescaling in self.modes:
             sinh, versed = hyperbolic(unit * nu * tau)
@@ -177,14 +185,15 @@ class Curve:
         straight, area = self.straight(w)
         tau = self.separation * area / (1 + self.odds_0)
         gap, slope = self.gap(tau)
-        x = self.saturation(tau) if saturation is None else saturation
+        if saturation is None:
+            saturation = self.saturation(tau)
         tiny = w < SMALLEST
-        rise, u = self.mu_ov_rise(jnp.where(tiny, 1.0, x / self.separation))
+        rise, u = self.mu_ov_rise(jnp.where(tiny, 1.0, saturation / self.separation))
         rise = jnp.where(tiny, straight, rise)
         u = jnp.where(tiny, c.mu_ov_0 + straight, u)
         mu_qk = c.mu_qk_0 + gap
-        odds = jnp.exp(self.field.log_odds(c, mu_qk))
+        odds = self.odds_0 * (1 + jnp.expm1(gap))
         ratio = jnp.where(tiny, 1.0, (c.mu_ov_0 + straight) / jnp.where(tiny, 1.0, u))
         d_omega = (1 + odds) / (1 + self.odds_0) * ratio
         d_gap = slope * self.separation * (c.mu_ov_0 + straight) / (1 + self.odds_0)
-        return Point(rise, u, gap, mu_qk, d_omega, d_gap)
+        return Point(rise, u, gap, mu_qk, odds / (1 + odds), 1 / (1 + odds), d_omega, d_gap)

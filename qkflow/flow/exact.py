@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,13 @@ from qkflow.flow.observe import ROUNDING, check_target, observe, the_target
 from qkflow.setting import ArgumentError, Constants, Number, Parameterization, Problem
 from qkflow.trajectory import Trajectory
 
-PANELS = {False: 14, True: 24}
+PANELS = {False: 10, True: 24}
 """Panels of a full quadrature, collapsed and factorized QK (there mu_OV needs a quadrature of its own)."""
 _FEW, _FEW_WEIGHTS = (
-    (np.polynomial.legendre.leggauss(8)[0] + 1) / 2,
-    np.polynomial.legendre.leggauss(8)[1] / 2,
+    (np.polynomial.legendre.leggauss(5)[0] + 1) / 2,
+    np.polynomial.legendre.leggauss(5)[1] / 2,
 )
-_GRID = np.concatenate([np.linspace(0, 0.9, 10)[:-1], 1 - np.geomspace(0.1, 1e-15, 36), [1.0]])
+_GRID = np.concatenate([np.linspace(0, 0.9, 8)[:-1], 1 - np.geomspace(0.1, 1e-15, 24), [1.0]])
 frozen = jax.lax.stop_gradient
 
 
@@ -107,11 +107,12 @@ def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parame
         x = _x_near_time(still, frozen(goal))
     clock = _Clock(curve, still, frozen(x))
     if kind in ("time", "log_time"):
-        x = clock.when(goal)
-    log_t, saturation, _ = clock.at(x)
-    p = curve.point(jnp.exp(x), saturation)
-    if kind in ("time", "log_time"):
+        x, reading = clock.when(goal)
         log_t = goal
+    else:
+        reading = clock.now()
+        log_t = reading.log_t + reading.pace * (x - reading.x)
+    p = curve.point(jnp.exp(x), reading.saturation + reading.saturating * (x - reading.x))
     answer = (log_t, p.mu_ov, p.mu_qk, *observe(field, c, p.mu_ov, p.mu_qk))
     return tuple(jnp.where(at_start, a, b) for a, b in zip(start, answer))
 
@@ -145,9 +146,9 @@ def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, sca
     p = curve.point(w, nodes_x)
     if scale is None:
         last = curve.point(w_end * edges[-1], end_x)
-        scale = frozen(last.mu_ov * curve.field.alpha(curve.c, last.mu_qk))
+        scale = frozen(last.mu_ov * last.alpha)
     density = curve.field.time_density(curve.c, p.mu_ov, p.mu_qk, scale) * p.d_omega
-    return jnp.sum((density @ WEIGHTS) * width[:, 0]), end_x, scale
+    return jnp.sum(density * (width * WEIGHTS)), end_x, scale
 
 
 def _panels(curve: Curve, w_end: Number) -> Number:
@@ -162,7 +163,8 @@ def _panels(curve: Curve, w_end: Number) -> Number:
         [jnp.zeros(1), jnp.cumsum(jnp.diff(tau) * jnp.exp(gap[1:]) * chord)]
     )
     _, u = curve.mu_ov_rise(x / curve.separation)
-    alpha = curve.field.alpha(curve.c, curve.c.mu_qk_0 + gap)
+    odds = curve.odds_0 * jnp.exp(gap)
+    alpha = odds / (1 + odds)
     z = u * alpha
     late_z = jnp.maximum(z - z[-1] + 45, 0)
     if curve.kind.qk_factorized:
@@ -194,11 +196,8 @@ def _rise(curve: Curve, x: Number) -> tuple[Number, Number, Point]:
     """z - z(0) at x = log w without cancellation, its derivative in x, and the point."""
     w = jnp.exp(x)
     p = curve.point(w)
-    alpha = curve.field.alpha(curve.c, p.mu_qk)
-    rest = jnp.exp(curve.field.log_one_minus_alpha(curve.c, p.mu_qk))
-    u_0 = curve.c.mu_ov_0
-    rise = alpha * (p.mu_ov_rise - u_0 * curve.rest_0 * jnp.expm1(-p.gap))
-    slope = w * alpha * (curve.rescaling(p.mu_ov) * p.d_omega + rest * p.mu_ov * p.d_gap)
+    rise = p.alpha * (p.mu_ov_rise - curve.c.mu_ov_0 * curve.rest_0 * jnp.expm1(-p.gap))
+    slope = w * p.alpha * (curve.rescaling(p.mu_ov) * p.d_omega + p.rest * p.mu_ov * p.d_gap)
     return rise, slope, p
 
 
@@ -229,7 +228,7 @@ def _x_of_gap(curve: Curve, still: Curve, goal: Number) -> Number:
     return jnp.log(curve.w_of_tau(jnp.exp(y)))
 
 
-def _x_near_time(still: Curve, goal: Number) -> Number:
+def _x_near_time(still: Curve, goal: Number, count: int = 8) -> Number:
     """x = log w where log t is about `goal`, within a few units."""
     c, field = still.c, still.field
     z_0 = still.alpha_0 * c.mu_ov_0
@@ -260,17 +259,17 @@ def _x_near_time(still: Curve, goal: Number) -> Number:
     for _ in range(3):  # e^(alpha_0 rise) <= 1 + e^log_scaled R_OV(mu_OV)
         rise = jnp.logaddexp(0.0, log_scaled + jnp.log(still.rescaling(c.mu_ov_0 + rise))) / still.alpha_0
     first = jnp.where(rise < 1e-100, goal - pace, jnp.log(still.w_bound(jnp.maximum(rise, 1e-100))))
-    return _descend(f, first, 12)
+    return _descend(f, first, count)
 
 
 def _slowness(still: Curve, w: Number) -> Number:
     """About the mean of (alpha_0 / alpha) d omega / dw over [0, w]."""
     p = still.point(w * _FEW, still.chord(still.tau(w * _FEW)))
-    return jnp.exp(-jnp.log(still.field.alpha(still.c, p.mu_qk) / still.alpha_0)) * p.d_omega @ _FEW_WEIGHTS
+    return jnp.sum(still.alpha_0 / p.alpha * p.d_omega * _FEW_WEIGHTS)
 
 
 class _Clock:
-    """Time near x_0: one full quadrature to x_0 = log w, and a short one from there."""
+    """Time near x_0: one full quadrature to x_0 = log w, and short ones from there."""
 
     def __init__(self, curve: Curve, still: Curve, x_0: Number):
         self.curve, self.still, self.x_0 = curve, still, x_0
@@ -278,24 +277,59 @@ class _Clock:
         panels = _panels(still, self.w_end)
         self.elapsed, self.saturation, self.scale = _elapsed(curve, self.w_end, panels, jnp.zeros(()))
 
-    def at(self, x: Number, still: bool = False) -> tuple[Number, Number, Number]:
-        """log t, X and d log t / d x at x = log w."""
-        curve = self.still if still else self.curve
-        elapsed, saturation = (
-            frozen((self.elapsed, self.saturation)) if still else (self.elapsed, self.saturation)
-        )
-        edges = jnp.stack([jnp.ones(()), jnp.exp(x - self.x_0)])
-        more, end, _ = _elapsed(curve, self.w_end, edges, saturation, self.scale)
-        p = self.still.point(self.w_end * frozen(edges[1]), frozen(end))
-        density = curve.field.time_density(self.still.c, p.mu_ov, p.mu_qk, self.scale) * p.d_omega
-        total = elapsed + more
-        return self.x_0 + self.scale + jnp.log(total), end, frozen(density * edges[1] / total)
+    def at(self, x: Number, hold: Callable = lambda v: v) -> _Reading:
+        """The clock at x."""
+        elapsed, saturation = hold((self.elapsed, self.saturation))
+        curve = self.still if hold is frozen else self.curve
+        stretch = jnp.exp(x - self.x_0)
+        edges = jnp.stack([jnp.ones(()), stretch])
+        more, saturation, _ = _elapsed(curve, self.w_end, edges, saturation, self.scale)
+        return self._reading(x, elapsed + more, saturation)
 
-    def when(self, goal: Number) -> Number:
-        """x at which log t is `goal`."""
-        x = self.x_0
-        for _ in range(3):
-            log_t, _, slope = self.at(x, still=True)
-            x = x - (log_t - frozen(goal)) / slope
-        log_t, _, slope = self.at(x)
-        return x - (log_t - goal) / slope
+    def _reading(self, x, elapsed, saturation):
+        stretch = jnp.exp(x - self.x_0)
+        still, p = self.still, self.still.point(self.w_end * stretch, frozen(saturation))
+        density = still.field.time_density(still.c, p.mu_ov, p.mu_qk, self.scale) * p.d_omega
+        return _Reading(
+            x,
+            self.x_0 + self.scale + jnp.log(elapsed),
+            saturation,
+            frozen(density * stretch / elapsed),
+            frozen(self.w_end * stretch * p.d_omega * still.separation * p.mu_ov),
+        )
+
+    def now(self) -> _Reading:
+        """The clock at x_0."""
+        return self._reading(self.x_0, self.elapsed, self.saturation)
+
+    def when(self, goal: Number) -> tuple[Number, _Reading]:
+        """x at which log t is `goal`, and the clock close to it."""
+        a = frozen(self.now())
+        b = frozen(self.at(a.x - (a.log_t - frozen(goal)) / a.pace, frozen))
+        c = frozen(self.at(_hermite(a, b, frozen(goal)), frozen))
+        d = self.at(_hermite(b, c, frozen(goal)))
+        return d.x - (d.log_t - goal) / d.pace, d
+
+
+class _Reading(NamedTuple):
+    """log t and X at x = log w, and their derivatives in x."""
+
+    x: Number
+    log_t: Number
+    saturation: Number
+    pace: Number
+    saturating: Number
+
+
+def _hermite(a: _Reading, b: _Reading, goal: Number) -> Number:
+    """x at log t = goal by the cubic x(log t) through both readings, or Newton's where they coincide."""
+    newton = b.x - (b.log_t - goal) / b.pace
+    width = b.log_t - a.log_t
+    apart = jnp.abs(width) > 1e-7
+    h = jnp.where(apart, width, 1.0)
+    s = (goal - b.log_t) / h
+    chord = (b.x - a.x) / h
+    first, last = (chord - 1 / a.pace) , (1 / b.pace - chord)
+    # Hermite in Newton's form, from b
+    x = b.x + h * s * (1 / b.pace + (s) * (last + (s + 1) * (last - first)))
+    return jnp.where(apart, x, newton)

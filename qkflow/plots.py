@@ -23,7 +23,7 @@ LABELS = {
     "mu_qk": "score gap $\\mu_{QK}$ (nats)",
     "alpha": "attention on distinct tokens $\\alpha$",
     "loss": "loss (nats)",
-    "log_t": "$\\log t$ (t = steps x step size)",
+    "log_t": "$\\log t$, $t$ = steps $\\times$ step size",
     "tau": "$\\log_{10}(1 + \\tau)$, $\\tau = t\\,\\min(\\eta_{OV}, \\eta_{QK})$",
 }
 _STYLE: dict[Any, Any] = {

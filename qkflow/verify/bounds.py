@@ -24,7 +24,7 @@ def judge_bounds(claim: Claim, evidence: Evidence, quantity: str, **details: Any
             place = f"{bound.name}, {trajectory.method}"
             excesses[place] = bound.excess(getattr(trajectory, quantity))
             if trajectory.method == "exact":
-                followed[f"{bound.name}: {bound.formula}"] = _followed(bound, trajectory, quantity)
+                followed[bound.name] = _followed(bound, trajectory, quantity)
     if not any("above" in place for place in excesses):
         return claim.without_verdict(
             Verdict.OUT_OF_SCOPE, f"no upper bound of {quantity} is stated for this circuit and vocabulary"
@@ -39,9 +39,13 @@ def judge_bounds(claim: Claim, evidence: Evidence, quantity: str, **details: Any
             "log_t": float(log_t),
             "by": float(excesses[worst][beyond[0]]),
         }
-    return claim.judged(
-        errors, horizon=f"t = 0 to log t = {HORIZON:g}", followed_from_to_log_t=followed, **details
-    )
+    regimes = [f"{name} {_interval(span)}" for name, span in followed.items()]
+    horizon = f"t = 0 to log t = {HORIZON:g}; growth within {FOLLOWED:.0%} of the bound: {'; '.join(regimes)}"
+    return claim.judged(errors, horizon=horizon, followed_from_to_log_t=followed, **details)
+
+
+def _interval(span: list[float]) -> str:
+    return f"for log t from {span[0]:.4g} to {span[1]:.4g}" if span else "nowhere"
 
 
 def bounds_of(trajectory: Trajectory, quantity: str, evidence: Evidence) -> list[Bound]:

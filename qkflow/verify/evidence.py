@@ -20,7 +20,7 @@ HORIZON = 1e4
 """Largest log t at which bounds are checked."""
 INTEGRATED_HORIZON = 100.0
 LAST_LOSS = 1e-4
-FINE, COARSE = 15, slice(15, None, 4)
+FINE, ALL, COARSE = 20, 80, slice(20, None, 10)
 """Losses close to the start's make the curves smooth; integration is asked for some of the others."""
 MULTIPLES = (0.01, 0.1, 1.0, 10.0, 100.0)
 
@@ -44,7 +44,9 @@ class Evidence:
         """A few close to the start's, then `COARSE`, to 1e-4 or to 1e-4 of the start's if that is less."""
         start = _start_loss(self.problem, self.field)
         near = start * (1.0 - np.geomspace(1e-3, 0.08, FINE))
-        return np.concatenate([near, np.geomspace(0.9 * start, min(LAST_LOSS, LAST_LOSS * start), 25)])
+        return np.concatenate(
+            [near, np.geomspace(0.9 * start, min(LAST_LOSS, LAST_LOSS * start), ALL - FINE)]
+        )
 
     @functools.cached_property
     def log_times(self) -> np.ndarray:
@@ -90,7 +92,7 @@ class Evidence:
         """A trained problem as a fine curve, exact, until the loss of its record's end."""
         training = self.record.trainings[name]
         start, end = _start_loss(training.problem, self.field), np.exp(training.columns["log_loss"][-1, -1])
-        losses = np.geomspace(start, max(end, 1e-300), len(self.losses) + 1)[1:]
+        losses = np.geomspace(start, max(end, 1e-300), ALL + 1)[1:]
         return solve_exact(training.problem, at_loss=losses, field=self.field)
 
     @functools.cached_property

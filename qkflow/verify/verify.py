@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from qkflow.flow import derived
 from qkflow.flow.asymptotics import growth_bounds
 from qkflow.setting import ArgumentError, Problem
@@ -74,13 +76,16 @@ def verify(
         that is not a number, is falsified.
 
     Raises:
-        ArgumentError: for an unknown claim, or float32.
+        ArgumentError: for an unknown claim, a number that is an array, or float32.
     """
     problem = Problem() if problem is None else problem
     known = {module.CLAIM.id: module for module in MODULES}
     for name in claims or ():
         if name not in known:
             raise ArgumentError(f"Argument `claims` must name some of {', '.join(known)}, but has {name!r}.")
+    for name, value in problem.constants._asdict().items():
+        if np.ndim(value):
+            raise ArgumentError(f"Argument `{name}` must be a single number to be verified, but is an array.")
     require_float64()
     say = progress or (lambda line: None)
     record = measure(problem, progress=say) if record is None else record
@@ -112,7 +117,7 @@ def _curves(evidence: Evidence) -> Curves | None:
             growth,
             bounds,
             evidence.integrated_by_loss,
-            evidence.flows[name],
+            evidence.curve(name),
             training.columns,
             evidence.ratios,
         )

@@ -24,7 +24,9 @@ class Reference:
     def __init__(self, problem: Problem):
         mp.mp.dps = DIGITS
         self.kind = problem.parameterization
-        numbers = {k: mp.inf if v == float("inf") else mp.mpf(v) for k, v in problem.constants._asdict().items()}
+        numbers = {
+            k: mp.inf if v == float("inf") else mp.mpf(v) for k, v in problem.constants._asdict().items()
+        }
         self.__dict__.update(numbers)
         M, b, B, Q = self.n_classes, self.n_distinct_vocab, self.n_common_vocab, self.n_query_vocab
         self.rho = self.n_distinct / self.n_common
@@ -34,15 +36,21 @@ class Reference:
         self.pull = lr_ratio * b * self.score_scale * (M - 1) / (M * Q)
         if self.kind.qk_factorized:
             nus = (mp.sqrt(Q / b + Q * M / B), mp.sqrt(Q / b))
-            weights = (self.score_scale * (1 / (b * M) + 1 / B) / nus[0], self.score_scale * (1 - 1 / M) / b / nus[1])
+            weights = (
+                self.score_scale * (1 / (b * M) + 1 / B) / nus[0],
+                self.score_scale * (1 - 1 / M) / b / nus[1],
+            )
             amplitudes = [self.mu_qk_0 / (self.score_scale * line) * nu for nu in nus]
             self.modes = [
-                (nu, w, a, mp.sqrt(self.imbalance_qk**2 + 4 * a * a)) for nu, w, a in zip(nus, weights, amplitudes)
+                (nu, w, a, mp.sqrt(self.imbalance_qk**2 + 4 * a * a))
+                for nu, w, a in zip(nus, weights, amplitudes)
             ]
         else:
             self.speed = self.score_scale * line
         u = self.mu_ov_0
-        self.rescaling_ov = mp.sqrt(self.imbalance_ov**2 + 4 * b * u * u) if self.kind.ov_factorized else mp.mpf(1)
+        self.rescaling_ov = (
+            mp.sqrt(self.imbalance_ov**2 + 4 * b * u * u) if self.kind.ov_factorized else mp.mpf(1)
+        )
         odds = self.rho * mp.exp(self.mu_qk_0)
         self.state0 = {
             "u": u,
@@ -59,6 +67,7 @@ class Reference:
         c = 4 * b if self.kind.ov_factorized else mp.mpf(0)
         u, R, g, q = [state["u"]], [state["R"]], [state["g"]], [state["q"]]
         inv = [1 / (1 - q[0])]  # 1 / alpha
+        aq = []  # alpha (1 - alpha)
         modes = [([s], [r]) for s, r in state["modes"]]
         ds, dg, z, E, t = [], [], [u[0] * (1 - q[0])], [mp.exp(u[0] * (1 - q[0]))], [state["t"]]
 
@@ -81,7 +90,7 @@ class Reference:
             g.append(dg[k] / (k + 1))
             u.append(R[k] / (k + 1))
             R.append(c * u[k] / (k + 1))
-            aq = [q[k] - product(q, q, k)] if k == 0 else aq + [q[k] - product(q, q, k)]  # alpha (1 - alpha)
+            aq.append(q[k] - product(q, q, k))
             q.append(-product(aq, dg, k) / (k + 1))
             inv_less = [inv[0] - 1, *inv[1:]]
             inv.append(-product(inv_less, dg, k) / (k + 1))
@@ -100,11 +109,10 @@ class Reference:
         """A step at which the last terms of every watched series are below 1e-27 of its value."""
         steps = []
         for s in watched:
-            for k in (ORDER - 2, ORDER - 1, ORDER):
-                if k < len(s) and s[k] != 0:
-                    size = max(abs(s[0]), mp.mpf("1e-3") * max(abs(s[j]) ** (mp.mpf(1) / j) for j in (1,)) if s[0] == 0 else abs(s[0]))
-                    if size != 0:
-                        steps.append((mp.mpf("1e-27") * size / abs(s[k])) ** (mp.mpf(1) / k))
+            size = abs(s[0]) or mp.mpf("1e-3") * abs(s[1])
+            for k in range(max(1, len(s) - 3), len(s)):
+                if size and s[k]:
+                    steps.append((mp.mpf("1e-27") * size / abs(s[k])) ** (mp.mpf(1) / k))
         return min(steps) if steps else mp.mpf(1)
 
     @staticmethod
@@ -154,7 +162,7 @@ class Reference:
         return state["u"] * (1 - state["q"])
 
     def _find(self, kind, goal, series, h):
-        """The omega within a step at which the increasing measure is `goal`: bracketed secant in log omega."""
+        """The omega within a step at which the increasing measure is `goal`: secant in log omega."""
 
         def f(x):
             return mp.log(self._measure(kind, self._at(series, mp.exp(x))) / goal)
@@ -185,7 +193,7 @@ class Reference:
             z_0 = self._z(self.state0)
             start = z_0 if z_end - WINDOW < z_0 else z_end - WINDOW
             self._last = (key, self._walk(kind, goal, start))
-        state, series, h = self._last[1]
+        _, series, h = self._last[1]
         value = mp.mpf(value)
         goal = self._goal(kind, value + nudge if kind == "log_time" else value * (1 + nudge))
         x = self._find(kind, goal, series, h)

@@ -52,13 +52,14 @@ def solve_exact(
     shape = jnp.broadcast_shapes(*(v.shape for v in leaves))
     c = Constants(*(jnp.broadcast_to(v, shape) for v in leaves))
     target = jnp.atleast_1d(jnp.asarray(target, float))
+    t, (kind, target) = target, ("log_time", jnp.log(target)) if kind == "time" else (kind, target)
     log_t, mu_ov, mu_qk, alpha, log_one_minus_alpha, log_loss = _solve(
         c, target, kind=kind, parameterization=problem.parameterization, field=field
     )
     return Trajectory(
         problem=problem,
         method="exact",
-        t=jnp.broadcast_to(target, log_t.shape) if kind == "time" else jnp.exp(log_t),
+        t=jnp.exp(log_t) if at_time is None else jnp.broadcast_to(t, log_t.shape),
         log_t=log_t,
         mu_ov=mu_ov,
         mu_qk=mu_qk,
@@ -82,10 +83,7 @@ def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parame
     """log t, mu_OV, mu_QK and the observables of one problem at one target (scalars)."""
     curve = Curve(field, parameterization, c)
     start = (jnp.array(-jnp.inf), c.mu_ov_0, c.mu_qk_0, *observe(field, c, c.mu_ov_0, c.mu_qk_0))
-    if kind == "time":
-        at_start = target == 0
-        goal = jnp.log(jnp.where(at_start, 1.0, target))
-    elif kind == "log_time":
+    if kind == "log_time":
         at_start = target == -jnp.inf
         goal = jnp.where(at_start, 0.0, target)
     elif kind == "loss":
@@ -106,7 +104,7 @@ def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parame
     else:
         x = _x_near_time(still, frozen(goal))
     clock = _Clock(curve, still, frozen(x))
-    if kind in ("time", "log_time"):
+    if kind == "log_time":
         x, reading = clock.when(goal)
         log_t = goal
     else:
@@ -329,7 +327,7 @@ def _hermite(a: _Reading, b: _Reading, goal: Number) -> Number:
     h = jnp.where(apart, width, 1.0)
     s = (goal - b.log_t) / h
     chord = (b.x - a.x) / h
-    first, last = (chord - 1 / a.pace) , (1 / b.pace - chord)
+    first, last = (chord - 1 / a.pace), (1 / b.pace - chord)
     # Hermite in Newton's form, from b
     x = b.x + h * s * (1 / b.pace + (s) * (last + (s + 1) * (last - first)))
     return jnp.where(apart, x, newton)

@@ -55,8 +55,8 @@ def bounds_of(trajectory: Trajectory, quantity: str, evidence: Evidence) -> list
 
 
 def _worst(excess: np.ndarray) -> float:
-    """The largest excess, with its sign: negative where a bound is kept with room."""
-    return float("nan") if np.isnan(excess).any() else float(excess.max()) + 0.0
+    """The largest excess, negative where a bound is kept with room; infinite when one is not a number."""
+    return float("inf") if np.isnan(excess).any() else float(excess.max()) + 0.0
 
 
 def _followed(bound: Bound, trajectory: Trajectory, quantity: str) -> list[float]:

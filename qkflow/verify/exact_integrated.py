@@ -17,6 +17,8 @@ CLAIM = Claim(
     reason="a hundred steps with a local error of 1e-10 each",
     tolerance=1e-8,
 )
+SMALLEST = 1e-6
+"""Below this the mu's are compared absolutely: the solver's absolute tolerance is 1e-16."""
 
 
 def judge(evidence: Evidence) -> Claim:
@@ -33,9 +35,9 @@ def judge(evidence: Evidence) -> Claim:
                 difference = column - np.asarray(getattr(integrated, quantity))
             # At t = 0 both log times are -inf.
             difference = np.where(column == -np.inf, np.asarray(integrated.t), difference)
-            errors[f"{quantity} {place}"] = largest(
-                difference, np.maximum(1.0, np.minimum(abs(column), 1e300))
-            )
+            scale = np.where(np.isinf(column), 1.0, abs(column))
+            smallest = SMALLEST if quantity.startswith("mu") else 1.0
+            errors[f"{quantity} {place}"] = largest(difference, np.maximum(scale, smallest))
     return CLAIM.judged(errors, horizon=f"log t = {float(times.log_t[-1]):.4g}")
 
 

@@ -20,6 +20,8 @@ CLAIM = Claim(
 )
 LEARNED = 0.5
 """A training counts when the loss has fallen at least to this part of the start's."""
+UNSEEN = 1e-10
+"""A relative distance at the largest step that rounding hides at the smallest: there is no order to see."""
 
 
 def judge(evidence: Evidence) -> Claim:
@@ -31,7 +33,11 @@ def judge(evidence: Evidence) -> Claim:
         if np.max(fallen) > np.log(LEARNED):
             return CLAIM.without_verdict(Verdict.UNDECIDED, f"{name} hardly learned in the record")
         for quantity in ("mu_ov", "mu_qk"):
-            distance = abs(seen[quantity][:, -1] - np.asarray(getattr(flow, quantity))[-1])
+            end = float(np.asarray(getattr(flow, quantity))[-1])
+            distance = abs(seen[quantity][:, -1] - end)
+            if np.max(distance) <= UNSEEN * abs(end):
+                errors[f"{name}: {quantity}"] = 0.0
+                continue
             with np.errstate(divide="ignore", invalid="ignore"):
                 order = np.log2(distance[:-1] / distance[1:])
             orders[f"{name}: {quantity}"] = order.round(4).tolist()

@@ -43,6 +43,8 @@ LEARNED = (0.1, 0.2, 0.05)
 """Training ends where the flow's loss is this part of the start's; the first at which the order is clean."""
 CLEAN = 0.035
 """How far the order seen from one step size to the next may be from 1 at the largest steps."""
+UNSEEN = 1e-10
+"""A mu that differs less from one step size to the next shows no order at the smallest ones."""
 FIRST_STEPS = (64, 128, 256, 512, 1024)
 MULTIPLES = (0.1, 1.0, 10.0)
 """Multiples of the ratio at which attention is seen to sharpen."""
@@ -161,6 +163,8 @@ def trained_problems(problem: Problem) -> dict[str, Problem]:
     setting, rates = (problem.setting, problem.rates) if fits else (SMALL, SMALL_RATES)
     given = problem.start if fits else Start()
     problems = {k.value: Problem(setting, k, rates, _start(given, k)) for k in Parameterization}
+    if fits:
+        problems[problem.parameterization.value] = problem
     uneven = Start(0.1, 0.05, imbalance_ov=0.6, imbalance_qk=-0.4)
     return problems | {
         "FAFO imbalanced": Problem(SMALL, Parameterization.FAFO, SMALL_RATES, uneven),
@@ -215,9 +219,10 @@ def resolution(problem: Problem) -> tuple[float, int]:
         end = _time_of(problem, part)
         for steps in FIRST_STEPS:
             runs = np.array([descend(problem, [steps * k], end / (steps * k)) for k in (1, 2, 4)])[:, :, 0]
+            first, second = abs(runs[0] - runs[1]), abs(runs[1] - runs[2])
             with np.errstate(divide="ignore", invalid="ignore"):
-                slopes = np.log2(abs((runs[0] - runs[1]) / (runs[1] - runs[2])))
-            off = float(np.max(abs(slopes - 1.0)))
+                slopes = np.log2(first / second)
+            off = float(np.max(np.where(first <= UNSEEN * abs(runs[2]), 0.0, abs(slopes - 1.0))))
             best = min(best, (off, end, steps))
             if off <= CLEAN:
                 return end, steps

@@ -16,7 +16,8 @@ CLAIM = Claim(
     source="derived, qkflow.verify.descent",
     scope="identity",
     compared="trained matrices at every recorded step, and the map iterated with the derived field",
-    reason="rounding of 1e-16 a step, stretched by the flow over ten thousand steps",
+    reason="rounding of 1e-16 a step, stretched by the flow over ten thousand steps, relative to the "
+    "distance moved",
     tolerance=1e-11,
 )
 
@@ -30,6 +31,12 @@ def judge(evidence: Evidence) -> Claim:
             seen["step"], seen["step_size"], seen["mu_ov"], seen["mu_qk"], strict=True
         ):
             mapped = np.array(descend(training.problem, step, size, field=evidence.field))
-            error = largest(mapped - measured, np.maximum(1.0, np.abs(measured)))
+            error = largest(mapped - measured, moved(np.array(measured)))
             errors[name] = max(errors.get(name, 0.0), error)
     return CLAIM.judged(errors)
+
+
+def moved(states: np.ndarray) -> np.ndarray:
+    """How far each row has moved, (..., 1), or a hundredth of its size where that is more."""
+    gain, size = np.ptp(states, axis=-1, keepdims=True), abs(states).max(axis=-1, keepdims=True)
+    return np.maximum(gain, 0.01 * size)

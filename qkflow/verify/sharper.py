@@ -28,13 +28,8 @@ def judge(evidence: Evidence) -> Claim:
     start = float(evidence.problem.start.mu_qk)
     exact = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.ratios]
     integrated = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.integrated_ratios]
-    return CLAIM.judged(
-        {
-            "exact": _least_growth(exact),
-            "integrated": _least_growth(integrated),
-            "trained": _least_growth(_trained(evidence)),
-        }
-    )
+    routes = {"exact": exact, "integrated": integrated, "trained": _trained(evidence)}
+    return CLAIM.judged({name: _least_growth(route) for name, route in routes.items()})
 
 
 def _least_growth(ratios: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:

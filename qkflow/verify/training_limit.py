@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from qkflow.verify.claim import Claim, largest
+from qkflow.verify.claim import Claim, Verdict, largest
 from qkflow.verify.evidence import Evidence
+from qkflow.verify.scalar_map import moved
 
 CLAIM = Claim(
     id="training_limit",
@@ -14,9 +15,12 @@ CLAIM = Claim(
     scope="identity",
     compared="mu_OV and mu_QK of the trained matrices, extrapolated over five halvings of h, and the exact "
     "flow",
-    reason="extrapolation leaves the sixth order in h, divided by 2^15: h is small enough for 1e-6",
-    tolerance=1e-6,
+    reason="beyond the limit's own uncertainty (what the coarsest step still changes), relative to the "
+    "distance moved: accuracy of the flow",
+    tolerance=1e-8,
 )
+VAGUE = 1e-3
+"""A limit that the coarsest step changes by more, relative to the distance moved, decides nothing."""
 
 
 def extrapolate(rows: np.ndarray) -> np.ndarray:
@@ -34,11 +38,17 @@ def extrapolate(rows: np.ndarray) -> np.ndarray:
 
 
 def judge(evidence: Evidence) -> Claim:
-    """Extrapolate at every recorded time."""
-    errors = {}
+    """Extrapolate at every recorded time; what the coarsest step still changes is the limit's uncertainty."""
+    errors, uncertainty = {}, {}
     for name, training in evidence.record.trainings.items():
         for quantity in ("mu_ov", "mu_qk"):
-            limit = extrapolate(training.columns[quantity])
-            exact = np.asarray(getattr(evidence.flows[name], quantity))
-            errors[f"{name}: {quantity}"] = largest(limit - exact, np.maximum(1.0, abs(exact)))
-    return CLAIM.judged(errors)
+            rows = training.columns[quantity]
+            limit = extrapolate(rows)
+            spread = abs(limit - extrapolate(rows[1:]))
+            distance = abs(limit - np.asarray(getattr(evidence.flows[name], quantity)))
+            errors[f"{name}: {quantity}"] = largest(np.maximum(distance - spread, 0.0), moved(limit))
+            uncertainty[f"{name}: {quantity}"] = largest(spread, moved(limit))
+    vague = max(uncertainty, key=uncertainty.__getitem__)
+    if uncertainty[vague] > VAGUE:
+        return CLAIM.without_verdict(Verdict.UNDECIDED, f"{vague} has no clear limit at these step sizes")
+    return CLAIM.judged(errors, uncertainty=uncertainty)

@@ -159,7 +159,7 @@ def test_training_limit(evidence):
     assert training_limit.judge(evidence).verdict is Verdict.VERIFIED
     training = evidence.record.trainings["CACO"]
     wrong = dict(evidence.flows) | {
-        "CACO": solve_exact(at_ratio(1 + 1e-4)(training.problem), at_time=training.t)
+        "CACO": solve_exact(at_ratio(1 + 1e-6)(training.problem), at_time=training.t)
     }
     assert training_limit.judge(pretend(evidence, flows=wrong)).verdict is Verdict.FALSIFIED
 

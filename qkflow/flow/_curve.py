@@ -84,8 +84,14 @@ class Curve:
         if kind.qk_factorized:
             nus = field.singular_values_qk(c)
             unit = field.rescaling_qk(c._replace(imbalance_qk=0.0), 1.0)
-            sigmas = [c.mu_qk_0 * nu / field.line_gap(c) for nu in nus]
-            self.modes = [(nu, unit, sigma, field.rescaling_qk(c, sigma)) for nu, sigma in zip(nus, sigmas)]
+            self.modes = []
+            for nu in nus:
+                sigma = c.mu_qk_0 * nu / field.line_gap(c)
+                # R +- unit sigma multiply e^(+-unit nu tau); the smaller one without cancellation
+                larger = field.rescaling_qk(c, sigma) + unit * jnp.where(sigma >= 0, sigma, -sigma)
+                smaller = c.imbalance_qk**2 / larger
+                up, down = jnp.where(sigma >= 0, larger, smaller), jnp.where(sigma >= 0, smaller, larger)
+                self.modes.append((nu, unit, up, down))
             self.growth = unit * nus[0]
         else:
             self.line_gap, self.growth = once(field.line_gap(c)), 0.0
@@ -98,16 +104,17 @@ class Curve:
         if not self.kind.qk_factorized:
             return self.line_gap * tau, self.line_gap
         rises, rates = [], []
-        for nu, unit, sigma, rescaling in self.modes:
-            sinh, versed = hyperbolic(unit * nu * tau)
-            rises.append(sigma * versed + rescaling * sinh / unit)
-            rates.append(nu * (rescaling * (1 + versed) + unit * sigma * sinh))
+        for nu, unit, up, down in self.modes:
+            p = jnp.expm1(unit * nu * tau)
+            rises.append((up * p + down * p / (1 + p)) / (2 * unit))
+            rates.append(nu * (up * (1 + p) + down / (1 + p)) / 2)
         return self.field.gap(self.c, *rises), self.field.gap(self.c, *rates)
 
     def saturation(self, tau: Number) -> Number:
         """X(tau) = integral (1 + rho e^mu_QK) d tau, pointwise."""
         if not self.kind.qk_factorized:
-            return self.chord(tau)
+            y, slope = self.gap(tau)
+            return tau + self.odds_0 * jnp.expm1(y) / slope
         y, _ = self.gap(jnp.asarray(tau)[..., None] * _GRADED)
         return tau + self.odds_0 * tau * (jnp.exp(y) @ _GRADED_WEIGHTS)
 
@@ -122,12 +129,13 @@ class Curve:
         if not self.kind.qk_factorized:
             return gap / self.slope_0
         taus = []
-        for i, (nu, unit, sigma, rescaling) in enumerate(self.modes):
-            rise = gap / self.field.gap(self.c, 1.0 - i, 1.0 * i)
-            # asinh(unit (sigma + rise) / lambda) - asinh(unit sigma / lambda), also for lambda = 0
-            square = unit**2 * rise * (rise + 2 * sigma)
-            change = square / (jnp.sqrt(rescaling**2 + square) + rescaling)
-            taus.append(jnp.log1p((unit * rise + change) / (unit * sigma + rescaling)) / (unit * nu))
+        for i, (nu, unit, up, down) in enumerate(self.modes):
+            rise = 2 * unit * gap / self.field.gap(self.c, 1.0 - i, 1.0 * i)
+            # the solution p of up p + down p / (1 + p) = rise
+            half = 0.5 * (up + down - rise)
+            root = jnp.sqrt(half**2 + up * rise)
+            p = jnp.where(half > 0, rise / (half + root), (root - half) / up)
+            taus.append(jnp.log1p(p) / (unit * nu))
         return jnp.minimum(*taus)
 
     # the OV circuit in omega

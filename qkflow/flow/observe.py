@@ -60,6 +60,8 @@ def check_target(problem: Problem, kind: str, values: Any, field: Any) -> None:
             attention mass below the start's or not below 1; a time that is negative or infinite.
     """
     name = f"at_{kind}"
+    if isinstance(values, list | tuple):
+        values = np.asarray(values, float)
     if np.ndim(values) > 1:
         raise ArgumentError(
             f"Argument `{name}` must be a number or one row of numbers, but has {np.ndim(values)} axes."

@@ -23,7 +23,7 @@ from qkflow.flow.observe import ROUNDING, check_target, observe, the_target
 from qkflow.setting import ArgumentError, Constants, Number, Parameterization, Problem
 from qkflow.trajectory import Trajectory
 
-PANELS = {False: 10, True: 24}
+PANELS = {False: 8, True: 24}
 """Panels of a full quadrature, collapsed and factorized QK (there mu_OV needs a quadrature of its own)."""
 _FEW, _FEW_WEIGHTS = (
     (np.polynomial.legendre.leggauss(5)[0] + 1) / 2,
@@ -48,35 +48,30 @@ def solve_exact(
             'The exact solution needs float64: call jax.config.update("jax_enable_x64", True) first.'
         )
     check_target(problem, kind, target, field)
-    leaves = [jnp.asarray(v, float) for v in problem.constants]
-    shape = jnp.broadcast_shapes(*(v.shape for v in leaves))
-    c = Constants(*(jnp.broadcast_to(v, shape) for v in leaves))
-    target = jnp.atleast_1d(jnp.asarray(target, float))
-    t, (kind, target) = target, ("log_time", jnp.log(target)) if kind == "time" else (kind, target)
-    log_t, mu_ov, mu_qk, alpha, log_one_minus_alpha, log_loss = _solve(
-        c, target, kind=kind, parameterization=problem.parameterization, field=field
-    )
-    return Trajectory(
-        problem=problem,
-        method="exact",
-        t=jnp.exp(log_t) if at_time is None else jnp.broadcast_to(t, log_t.shape),
-        log_t=log_t,
-        mu_ov=mu_ov,
-        mu_qk=mu_qk,
-        alpha=alpha,
-        log_one_minus_alpha=log_one_minus_alpha,
-        log_loss=log_loss,
-    )
+    # NumPy here and no JAX operation: dispatching those one by one would cost as much as the solution.
+    c, target = jax.tree.map(_float64, (problem.constants, target))
+    log_t, t, *state = _solve(c, target, kind=kind, parameterization=problem.parameterization, field=field)
+    return Trajectory(problem, "exact", t, log_t, *state)
+
+
+def _float64(value: Number) -> Number:
+    return value.astype(float) if isinstance(value, jax.Array) else np.asarray(value, float)
 
 
 @functools.partial(jax.jit, static_argnames=("kind", "parameterization", "field"))
-def _solve(c, target, *, kind, parameterization, field):
-    one = functools.partial(_answer, kind=kind, parameterization=parameterization, field=field)
-    over_points = jax.vmap(one, in_axes=(None, 0))
-    shape = c.ratio.shape
-    flat = jax.tree.map(lambda v: v.reshape(-1), c)
-    columns = jax.vmap(over_points, in_axes=(0, None))(flat, target)
-    return tuple(v.reshape(*shape, *target.shape) for v in columns)
+def _solve(c: Constants, target: Number, *, kind: str, parameterization: Parameterization, field: Any):
+    """log t, t and the state, each of shape S + (K,)."""
+    target = jnp.atleast_1d(target)
+    shape = jnp.broadcast_shapes(*map(jnp.shape, c))
+    flat = jax.tree.map(lambda v: jnp.broadcast_to(v, shape).reshape(-1), c)
+    goal = jnp.log(target) if kind == "time" else target
+    one = functools.partial(
+        _answer, kind="log_time" if kind == "time" else kind, parameterization=parameterization, field=field
+    )
+    columns = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(flat, goal)
+    log_t, *state = (v.reshape(*shape, *target.shape) for v in columns)
+    t = jnp.broadcast_to(target, log_t.shape) if kind == "time" else jnp.exp(log_t)
+    return log_t, t, *state
 
 
 def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parameterization, field: Any):
@@ -135,7 +130,7 @@ def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, sca
         gap, _ = curve.gap(curve.separation * area / (1 + curve.odds_0))
         relative = (1 + curve.odds_0 * jnp.exp(gap)) / (1 + curve.odds_0)
         d_x = width * w_end * curve.separation * (curve.c.mu_ov_0 + straight) * relative
-        x = saturation + jnp.cumsum(d_x @ WEIGHTS)
+        x = saturation + np.tri(len(width)) @ (d_x @ WEIGHTS)
         nodes_x = jnp.concatenate([saturation[None], x[:-1]])[:, None] + d_x @ CUMULATE.T
         end_x = x[-1]
     else:
@@ -155,11 +150,12 @@ def _panels(curve: Curve, w_end: Number) -> Number:
     w = w_end * _GRID
     tau = curve.tau(w)
     gap, _ = curve.gap(tau)
-    d_gap = jnp.diff(gap)
-    chord = jnp.where(d_gap < 1e-6, 1.0, -jnp.expm1(-d_gap) / jnp.where(d_gap < 1e-6, 1.0, d_gap))
-    x = tau + curve.odds_0 * jnp.concatenate(
-        [jnp.zeros(1), jnp.cumsum(jnp.diff(tau) * jnp.exp(gap[1:]) * chord)]
-    )
+    if curve.kind.qk_factorized:  # X as if mu_QK rose evenly between the points
+        rise = jnp.maximum(jnp.diff(gap), 1e-6)
+        chords = jnp.diff(tau) * jnp.exp(gap[1:]) * -jnp.expm1(-rise) / rise
+        x = tau + curve.odds_0 * jnp.concatenate([jnp.zeros(1), np.tri(len(_GRID) - 1) @ chords])
+    else:
+        x = curve.saturation(tau)
     _, u = curve.mu_ov_rise(x / curve.separation)
     odds = curve.odds_0 * jnp.exp(gap)
     alpha = odds / (1 + odds)

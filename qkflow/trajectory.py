@@ -9,7 +9,6 @@ import math
 import os
 import pathlib
 import platform
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -135,11 +134,14 @@ def plain(value: np.ndarray) -> Any:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Write a file whole or not at all: a temporary file beside it, then one rename."""
+    """Write a file whole or not at all: a new file beside it, then one rename."""
     target = pathlib.Path(path)
-    with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as handle:
-        handle.write(text)
-    os.replace(handle.name, target)
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def dumps(document: Mapping[str, Any]) -> str:

@@ -31,9 +31,8 @@ class Reference:
         M, b, B, Q = self.n_classes, self.n_distinct_vocab, self.n_common_vocab, self.n_query_vocab
         self.rho = self.n_distinct / self.n_common
         line = 1 / b + 1 / B
-        lr_ratio = self.ratio
-        # d omega = lr_ov alpha / (b (e^z + M - 1)) dt;  s counts the QK drive: ds/domega = pull * mu_OV (1 - alpha)
-        self.pull = lr_ratio * b * self.score_scale * (M - 1) / (M * Q)
+        # d omega = lr_ov alpha / (b (e^z + M - 1)) dt, and the QK drive is pull mu_OV (1 - alpha) d omega
+        self.pull = self.ratio * b * self.score_scale * (M - 1) / (M * Q)
         if self.kind.qk_factorized:
             nus = (mp.sqrt(Q / b + Q * M / B), mp.sqrt(Q / b))
             weights = (

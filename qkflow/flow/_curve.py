@@ -1,13 +1,17 @@
 """The trajectory of the reduced flow as an explicit curve, before time is put on it.
 
-With d omega = d mu_OV / R_OV and d tau = d sigma_i / (nu_i R_i) (collapsed QK: d mu_QK / line_gap) the two
-equations separate,
+With d omega = d mu_OV / R_OV and d tau = d sigma_i / (nu_i R_i) (collapsed QK: d mu_QK / line_gap) the
+two equations separate,
 
     (1 + rho e^mu_QK) d tau = k' mu_OV d omega,
 
-mu_QK is explicit in tau, and mu_OV in X = integral (1 + rho e^mu_QK) d tau. The curve's coordinate w is the omega
-that would have led to tau had mu_QK stayed at its start: (1 + rho_0) tau = k' integral_0^w mu_OV d omega. In it
-everything is smooth at a start of zero, logarithmic for a balanced OV circuit, and a sum of positive terms.
+mu_QK is explicit in tau, and mu_OV in X = integral (1 + rho e^mu_QK) d tau. The curve's coordinate w is the
+omega that would have led to this tau with mu_QK at its start,
+
+    (1 + rho_0) tau = k' integral_0^w mu_OV d omega.
+
+In it everything is smooth at a start of zero, logarithmic for a balanced OV circuit, and a sum of positive
+terms.
 """
 
 from __future__ import annotations
@@ -20,15 +24,19 @@ import numpy as np
 
 from qkflow.setting import Constants, Number, Parameterization
 
-_X, _W = np.polynomial.legendre.leggauss(16)
-NODES, WEIGHTS = (_X + 1) / 2, _W / 2
-"""Gauss-Legendre nodes and weights on [0, 1]."""
 
-_LEGENDRE = np.polynomial.legendre.legvander(_X, 16)
+def gauss(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Legendre nodes and weights on [0, 1]."""
+    x, weights = np.polynomial.legendre.leggauss(count)
+    return (x + 1) / 2, weights / 2
+
+
+NODES, WEIGHTS = gauss(16)
+_LEGENDRE = np.polynomial.legendre.legvander(2 * NODES - 1, 16)
 _ANTI = np.stack(
-    [_X + 1, *((_LEGENDRE[:, k + 1] - _LEGENDRE[:, k - 1]) / (2 * k + 1) for k in range(1, 16))], 1
+    [2 * NODES, *((_LEGENDRE[:, k + 1] - _LEGENDRE[:, k - 1]) / (2 * k + 1) for k in range(1, 16))], 1
 )
-CUMULATE = (_ANTI * (np.arange(16) + 0.5)) @ (_LEGENDRE[:, :16] * _W[:, None]).T / 2
+CUMULATE = (_ANTI * (np.arange(16) + 0.5)) @ (_LEGENDRE[:, :16] * WEIGHTS[:, None]).T
 """CUMULATE @ values: the integral on [0, 1] from 0 to each node."""
 
 _EDGES = 1 - np.array([1, 4.0**-1, 4.0**-2, 4.0**-3, 4.0**-4, 0])
@@ -36,7 +44,6 @@ _GRADED = (_EDGES[:-1, None] + np.diff(_EDGES)[:, None] * NODES).ravel()
 _GRADED_WEIGHTS = (np.diff(_EDGES)[:, None] * WEIGHTS).ravel()
 SMALLEST = 1e-120
 """Below this w the state is the start's, but for mu_OV itself; its square is still a normal number."""
-
 
 once = jax.lax.optimization_barrier
 """Keeps XLA from computing a number of the problem again at every node."""
@@ -49,14 +56,14 @@ def hyperbolic(x: Number) -> tuple[Number, Number]:
 
 
 class Point(NamedTuple):
-    """Where the curve is at w."""
+    """Where the curve is at w; derivatives are by w."""
 
-    mu_ov_rise: Number
+    mu_ov_rise: Number  # mu_OV - mu_OV(0)
     mu_ov: Number
-    gap: Number
+    gap: Number  # mu_QK - mu_QK(0)
     mu_qk: Number
     alpha: Number
-    rest: Number
+    rest: Number  # 1 - alpha
     d_omega: Number
     d_gap: Number
 
@@ -115,6 +122,7 @@ class Curve:
         if not self.kind.qk_factorized:
             y, slope = self.gap(tau)
             return tau + self.odds_0 * jnp.expm1(y) / slope
+        # e^mu_QK is steep towards the end, doubly exponential: panels a quarter as wide as the one before
         y, _ = self.gap(jnp.asarray(tau)[..., None] * _GRADED)
         return tau + self.odds_0 * tau * (jnp.exp(y) @ _GRADED_WEIGHTS)
 
@@ -125,7 +133,7 @@ class Curve:
         return tau * (1 + self.odds_0 * jnp.where(flat, 1.0, jnp.expm1(gap) / jnp.where(flat, 1.0, gap)))
 
     def tau_bound(self, gap: Number) -> Number:
-        """A tau at which mu_QK has risen by at least `gap` and, unless a start is negative, at most twice that."""
+        """A tau at which mu_QK has risen by `gap` (one mode) or between that and twice as much."""
         if not self.kind.qk_factorized:
             return gap / self.slope_0
         taus = []

@@ -1,4 +1,4 @@
-"""The exact solution against 45-digit arithmetic, published numbers, its own derivatives and planted errors."""
+"""The exact solution against 45-digit arithmetic, published numbers and planted errors."""
 
 import functools
 import math
@@ -109,16 +109,15 @@ def test_published_setting_to_twelve_digits():
 
 def test_the_four_parameterizations_at_equal_loss():
     table = {
-        (1.0, "CACO"): ".07101", (1.0, "FACO"): ".001987", (1.0, "CAFO"): ".4606", (1.0, "FAFO"): ".4214",
-        (10.0, "CACO"): ".007617", (10.0, "FACO"): ".0001186", (10.0, "CAFO"): ".1563", (10.0, "FAFO"): ".006778",
-    }  # fmt: skip
+        1.0: {"CACO": 0.07101, "FACO": 0.001987, "CAFO": 0.4606, "FAFO": 0.4214},
+        10.0: {"CACO": 0.007617, "FACO": 0.0001186, "CAFO": 0.1563, "FAFO": 0.006778},
+    }
     setting = OrthogonalSetting(4, 5, 2, 3, math.inf, 3)
-    for (ratio, name), printed in table.items():
-        trajectory = solve_exact(
-            Problem(setting, Parameterization(name), LearningRates(ratio=ratio)), at_loss=1e-4
-        )
-        unseen = math.exp(trajectory.log_one_minus_alpha[0])
-        assert f"{unseen:.4g}".lstrip("0") == printed or math.isclose(unseen, float(printed), rel_tol=5e-4)
+    for ratio, row in table.items():
+        for name, printed in row.items():
+            problem = Problem(setting, Parameterization(name), LearningRates(ratio=ratio))
+            unseen = np.exp(solve_exact(problem, at_loss=1e-4).log_one_minus_alpha[0])
+            assert f"{unseen:.3e}" == f"{printed:.3e}"  # to the four digits printed
 
 
 # Ends and round trips
@@ -234,7 +233,7 @@ def test_derivatives(parameterization, kind):
     cases = [numbers_of(parameterization, **edge) for edge in edges]
     numbers = {k: jnp.array([case[k] for case in cases]) for k in cases[0]}
     for column in COLUMNS:
-        weights = {name: jnp.full(len(cases), float(name == column)) for name in COLUMNS}
+        weights = {name: np.full(len(cases), float(name == column)) for name in COLUMNS}
         for target in targets:
             found = pulled_back(numbers, target, weights, parameterization, kind)
             for path, leaf in jax.tree.leaves_with_path(found):
@@ -264,7 +263,7 @@ def test_derivatives(parameterization, kind):
     here, near, far = (moved(k * step) for k in range(3))
     for column in COLUMNS:
         # the target is common to all cases: its derivative is the sum of theirs, so ask for the first alone
-        weights = {name: jnp.eye(len(cases))[0] * (name == column) for name in COLUMNS}
+        weights = {name: np.eye(len(cases))[0] * (name == column) for name in COLUMNS}
         by_numbers, by_goal = pulled_back(numbers, target, weights, parameterization, kind)
         terms = [by_numbers[name][0] * direction[name] for name in direction] + [by_goal * by_target]
         truth = float((4 * near[column] - far[column] - 3 * here[column]) / (2 * step))

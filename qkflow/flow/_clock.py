@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -19,7 +18,6 @@ Over 600 random settings 6 and 16 lose one digit, more gain none.
 """
 
 _GRID = np.concatenate([np.linspace(0, 0.9, 8)[:-1], 1 - np.geomspace(0.1, 1e-15, 24), [1.0]])
-frozen = jax.lax.stop_gradient
 
 
 def _panels(curve: Curve, w_end: Number) -> Number:
@@ -74,78 +72,48 @@ def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, sca
     p = curve.point(w, nodes_x)
     if scale is None:
         last = curve.point(w_end * edges[-1], end_x)
-        scale = frozen(last.mu_ov * last.alpha)
+        scale = jax.lax.stop_gradient(last.mu_ov * last.alpha)
     density = curve.field.time_density(curve.c, p.mu_ov, p.mu_qk, scale) * p.d_omega
     return jnp.sum(density * (width * WEIGHTS)), end_x, scale
 
 
-class Reading(NamedTuple):
-    """log t and X at x = log w, and their derivatives in x (themselves without derivatives)."""
+class Clock(NamedTuple):
+    """Time at x = log w by a full quadrature to x_0: t = e^(x_0 + scale) elapsed.
 
-    x: Number
-    log_t: Number
-    saturation: Number
-    d_log_t: Number
-    d_saturation: Number
-
-
-class Clock:
-    """Time near x_0 = log w: one full quadrature to there, and short ones from there.
-
-    Args:
-        curve: the curve.
-        still: the same without derivatives.
-        x_0: log w, without derivatives.
+    `saturation` is X at x, and `d_log_t` the derivative of log t in x.
     """
 
-    def __init__(self, curve: Curve, still: Curve, x_0: Number):
-        self.curve, self.still, self.x_0 = curve, still, x_0
-        self.w_end = jnp.maximum(jnp.exp(x_0), SMALLEST)
-        panels = _panels(still, self.w_end)
-        self.elapsed, self.saturation, self.scale = _elapsed(curve, self.w_end, panels, jnp.zeros(()))
-
-    def at(self, x: Number, hold: Callable = lambda v: v) -> Reading:
-        """The clock at x near x_0; `hold=frozen` leaves out all derivatives."""
-        elapsed, saturation = hold((self.elapsed, self.saturation))
-        curve = self.still if hold is frozen else self.curve
-        stretch = jnp.exp(x - self.x_0)
-        edges = jnp.stack([jnp.ones(()), stretch])
-        more, saturation, _ = _elapsed(curve, self.w_end, edges, saturation, self.scale)
-        return self._reading(x, elapsed + more, saturation)
-
-    def _reading(self, x: Number, elapsed: Number, saturation: Number) -> Reading:
-        stretch = jnp.exp(x - self.x_0)
-        still, p = self.still, self.still.point(self.w_end * stretch, frozen(saturation))
-        density = still.field.time_density(still.c, p.mu_ov, p.mu_qk, self.scale) * p.d_omega
-        return Reading(
-            x,
-            self.x_0 + self.scale + jnp.log(elapsed),
-            saturation,
-            frozen(density * stretch / elapsed),
-            frozen(self.w_end * stretch * p.d_omega * still.separation * p.mu_ov),
-        )
-
-    def now(self) -> Reading:
-        """The clock at x_0."""
-        return self._reading(self.x_0, self.elapsed, self.saturation)
-
-    def when(self, goal: Number) -> tuple[Number, Reading]:
-        """x at which log t is `goal`, and the clock next to it: Newton, two inverse cubics, Newton."""
-        a = frozen(self.now())
-        b = frozen(self.at(a.x - (a.log_t - frozen(goal)) / a.d_log_t, frozen))
-        c = frozen(self.at(_hermite(a, b, frozen(goal)), frozen))
-        d = self.at(_hermite(b, c, frozen(goal)))
-        return d.x - (d.log_t - goal) / d.d_log_t, d
+    x: Number
+    x_0: Number
+    scale: Number
+    elapsed: Number
+    saturation: Number
+    log_t: Number
+    d_log_t: Number
 
 
-def _hermite(a: Reading, b: Reading, goal: Number) -> Number:
-    """x at log t = goal by the cubic x(log t) through both readings, or Newton's where they coincide."""
-    newton = b.x - (b.log_t - goal) / b.d_log_t
-    width = b.log_t - a.log_t
-    apart = jnp.abs(width) > 1e-7
-    h = jnp.where(apart, width, 1.0)
-    s = (goal - b.log_t) / h
-    chord = (b.x - a.x) / h
-    first, last = chord - 1 / a.d_log_t, 1 / b.d_log_t - chord
-    cubic = b.x + h * s * (1 / b.d_log_t + s * (last + (s + 1) * (last - first)))
-    return jnp.where(apart, cubic, newton)
+def clock(curve: Curve, x: Number) -> Clock:
+    """The clock at x by a full quadrature from the start."""
+    unit = _unit(x)
+    edges = jax.lax.stop_gradient(_panels(curve, unit))
+    elapsed, saturation, scale = _elapsed(curve, unit, edges, jnp.zeros(()))
+    return _clock(curve, x, x, scale, elapsed, saturation)
+
+
+def moved(curve: Curve, base: Clock, x: Number) -> Clock:
+    """The clock at an x near that of `base`, a full one, by a short quadrature from there."""
+    edges = jnp.stack([jnp.ones(()), jnp.exp(x - base.x_0)])
+    more, saturation, _ = _elapsed(curve, _unit(base.x_0), edges, base.saturation, base.scale)
+    return _clock(curve, x, base.x_0, base.scale, base.elapsed + more, saturation)
+
+
+def _unit(x: Number) -> Number:
+    return jnp.maximum(jnp.exp(x), SMALLEST)
+
+
+def _clock(curve: Curve, x: Number, x_0: Number, scale: Number, elapsed: Number, saturation: Number) -> Clock:
+    stretch = jnp.exp(x - x_0)
+    p = curve.point(_unit(x_0) * stretch, saturation)
+    density = curve.field.time_density(curve.c, p.mu_ov, p.mu_qk, scale) * p.d_omega
+    log_t = x_0 + scale + jnp.log(elapsed)
+    return Clock(x, x_0, scale, elapsed, saturation, log_t, density * stretch / elapsed)

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from qkflow.flow import derived
-from qkflow.flow._clock import Clock, frozen
+from qkflow.flow._clock import Clock, clock, moved
 from qkflow.flow._curve import Curve, Point, gauss
 from qkflow.flow.observe import ROUNDING, check_target, observe, the_target
 from qkflow.setting import ArgumentError, Constants, Number, Parameterization, Problem
 from qkflow.trajectory import Trajectory
 
+NEAR = 1.0
+"""Distance in log t from which short quadratures do as well as a full one."""
+MOST_STEPS = 100
+"""Of a root search: bisection alone would need fewer."""
 _FEW, _FEW_WEIGHTS = gauss(5)
 
 
@@ -39,8 +43,8 @@ def solve_exact(
     """The state where a loss, a time or an attention mass is reached, in closed form and one quadrature.
 
     Accurate to 1e-11 (relative; in log t times max(1, |log t|)) times the condition number of the question,
-    at every horizon. Works under jit, vmap and grad, with first derivatives in every number of the problem
-    and in the target at t > 0; compiles once for each shape, parameterization, kind of target and field.
+    at every horizon. Works under jit, vmap and grad, with derivatives in every number of the problem and in
+    the target at t > 0; compiles once for each shape, parameterization, kind of target and field.
 
     Args:
         problem: the layer; its numbers may be arrays of a common broadcast shape S.
@@ -95,7 +99,7 @@ def _solve(c: Constants, target: Number, *, kind: str, parameterization: Paramet
 
 def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parameterization, field: Any):
     """log t, mu_OV, mu_QK and the observables of one problem at one target (scalars)."""
-    curve, still = (Curve(field, parameterization, numbers) for numbers in (c, frozen(c)))
+    curve = Curve(field, parameterization, c)
     start = (jnp.array(-jnp.inf), c.mu_ov_0, c.mu_qk_0, *observe(field, c, c.mu_ov_0, c.mu_qk_0))
     _, _, _, alpha_0, _, log_loss_0 = start
     if kind == "loss":
@@ -108,30 +112,76 @@ def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parame
         goal = target
         at_start = target == -jnp.inf
     goal = jnp.where(at_start, 1.0, goal)
-    if kind == "log_time":
-        x, reading = Clock(curve, still, _x_near_time(still, frozen(goal))).when(goal)
-        log_t = goal
-    else:
-        x = (_x_of_rise if kind == "loss" else _x_of_gap)(curve, still, goal)
-        reading = Clock(curve, still, frozen(x)).now()
-        log_t = reading.log_t + reading.d_log_t * (x - reading.x)
-    p = curve.point(jnp.exp(x), reading.saturation + reading.d_saturation * (x - reading.x))
+    x = _root(kind, parameterization, field, c, goal)
+    log_t = goal if kind == "log_time" else clock(curve, x).log_t
+    p = curve.point(jnp.exp(x))
     answer = (log_t, p.mu_ov, p.mu_qk, *observe(field, c, p.mu_ov, p.mu_qk))
     return tuple(jnp.where(at_start, a, b) for a, b in zip(start, answer))
 
 
-def _descend(f: Callable[[Number], tuple[Number, Number]], x: Number, count: int) -> Number:
-    """Root of an increasing f from a start above it: Newton, kept between the signs seen."""
+# Questions: the x = log w at which something has a given value
 
-    def body(_, carry):
-        low, high, x = carry
-        value, slope = f(x)
-        low, high = jnp.where(value < 0, x, low), jnp.where(value < 0, high, x)
-        step = value / slope
-        new = x - jnp.where(jnp.isfinite(step), jnp.clip(step, -3, 3), 3.0)
-        return low, high, jnp.where((new < low) | (new > high), 0.5 * (low + high), new)
 
-    return jax.lax.fori_loop(0, count, body, (-jnp.inf, jnp.inf, x))[2]
+def _measure(kind: str, curve: Curve, x: Number) -> Number:
+    """What a question of this kind fixes: the rise of z, the rise of mu_QK, or log t."""
+    if kind == "loss":
+        return _rise(curve, x)[0]
+    if kind == "attention":
+        return curve.gap(curve.tau(jnp.exp(x)))[0]
+    return clock(curve, x).log_t
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _root(kind: str, parameterization: Parameterization, field: Any, c: Constants, goal: Number) -> Number:
+    """x at which `_measure` is `goal`, found by search and differentiated as an implicit function."""
+    curve = Curve(field, parameterization, c)
+    return {"loss": _x_of_rise, "attention": _x_of_gap, "log_time": _x_of_log_time}[kind](curve, goal)
+
+
+@_root.defjvp
+def _implicit(kind, parameterization, field, primals, tangents):
+    (c, goal), (c_dot, goal_dot) = primals, tangents
+    x = _root(kind, parameterization, field, c, goal)
+
+    def measure(c, x):
+        return _measure(kind, Curve(field, parameterization, c), x)
+
+    _, slope = jax.jvp(functools.partial(measure, c), (x,), (jnp.ones_like(x),))
+    _, by_c = jax.jvp(lambda c: measure(c, x), (c,), (c_dot,))
+    return x, (goal_dot - by_c) / slope
+
+
+class _Search(NamedTuple):
+    """A root search: the next x, the bracket of the signs seen, the size of the last step, steps taken."""
+
+    x: Number
+    low: Number
+    high: Number
+    step: Number
+    count: Number
+
+
+def _search(x: Number) -> _Search:
+    return _Search(x, -jnp.inf, jnp.inf, jnp.inf, 0)
+
+
+def _newton(search: _Search, value: Number, slope: Number) -> _Search:
+    """A step towards the root of an increasing function: Newton's, but inside the bracket and at most 3."""
+    x = search.x
+    low, high = jnp.where(value < 0, x, search.low), jnp.where(value < 0, search.high, x)
+    step = value / slope
+    new = x - jnp.where(jnp.isfinite(step), jnp.clip(step, -3, 3), 3.0)
+    new = jnp.where((new < low) | (new > high), 0.5 * (low + high), new)
+    return _Search(new, low, high, jnp.abs(new - x), search.count + 1)
+
+
+def _descend(f: Callable[[Number], tuple[Number, Number]], x: Number, near: float) -> Number:
+    """Root of an increasing f, from a start above it, by steps until one is below `near` max(1, |x|)."""
+    return jax.lax.while_loop(
+        lambda s: (s.step > near * jnp.maximum(1.0, jnp.abs(s.x))) & (s.count < MOST_STEPS),
+        lambda s: _newton(s, *f(s.x)),
+        _search(x),
+    ).x
 
 
 def _rise(curve: Curve, x: Number) -> tuple[Number, Number, Point]:
@@ -143,42 +193,64 @@ def _rise(curve: Curve, x: Number) -> tuple[Number, Number, Point]:
     return rise, slope, p
 
 
-def _x_of_rise(curve: Curve, still: Curve, goal: Number) -> Number:
-    """x = log w at which z has risen by `goal`."""
-    target = frozen(goal)
+def _x_of_rise(curve: Curve, goal: Number) -> Number:
+    """x at which z has risen by `goal`."""
 
     def f(x):
-        rise, slope, _ = _rise(still, x)
-        return jnp.log(rise / target), slope / rise
+        rise, slope, _ = _rise(curve, x)
+        return jnp.log(rise / goal), slope / rise
 
-    x = _descend(f, jnp.log(still.w_bound(target / still.alpha_0)), 14)
-    rise, slope, _ = _rise(curve, x)
-    return x - (rise - goal) / frozen(slope)
+    return _descend(f, jnp.log(curve.w_bound(goal / curve.alpha_0)), near=4e-16)
 
 
-def _x_of_gap(curve: Curve, still: Curve, goal: Number) -> Number:
-    """x = log w at which mu_QK has risen by `goal`."""
-    target = frozen(goal)
+def _x_of_gap(curve: Curve, goal: Number) -> Number:
+    """x at which mu_QK has risen by `goal`."""
 
     def f(y):
-        gap, slope = still.gap(jnp.exp(y))
-        return jnp.log(gap / target), slope * jnp.exp(y) / gap
+        gap, slope = curve.gap(jnp.exp(y))
+        return jnp.log(gap / goal), slope * jnp.exp(y) / gap
 
-    y = _descend(f, jnp.log(still.tau_bound(target)), 8)
-    gap, slope = curve.gap(jnp.exp(y))
-    y = y - (gap - goal) / frozen(slope * jnp.exp(y))
+    y = _descend(f, jnp.log(curve.tau_bound(goal)), near=4e-16)
     return jnp.log(curve.w_of_tau(jnp.exp(y)))
 
 
-def _x_near_time(still: Curve, goal: Number) -> Number:
+def _x_of_log_time(curve: Curve, goal: Number) -> Number:
+    """x at which log t is `goal`: full quadratures until one is near (one, as a rule), then short ones."""
+
+    def full(carry):
+        search, _ = carry
+        now = clock(curve, search.x)
+        return _newton(search, now.log_t - goal, now.d_log_t), now
+
+    def short(carry):
+        now, count = carry
+        return moved(curve, base, aim(now)), count + 1
+
+    def aim(now):
+        return now.x - (now.log_t - goal) / now.d_log_t
+
+    unknown = Clock(*[jnp.full_like(goal, jnp.inf)] * len(Clock._fields))
+    _, base = jax.lax.while_loop(
+        lambda carry: ~(jnp.abs(carry[1].log_t - goal) < NEAR) & (carry[0].count < MOST_STEPS),
+        full,
+        (_search(_x_near_time(curve, goal)), unknown),
+    )
+    # A Newton step from a distance e ends within about e^2: the last one need not be looked at.
+    last, _ = jax.lax.while_loop(
+        lambda carry: (jnp.abs(carry[0].log_t - goal) > 1e-8) & (carry[1] < 9), short, (base, 0)
+    )
+    return aim(last)
+
+
+def _x_near_time(curve: Curve, goal: Number) -> Number:
     """x = log w where log t is `goal` within a unit or two (median .01), from an estimate of t.
 
     Early, t is the start's pace times w; late, the last of an exponential: dt/dz (1 - e^(z(0) - z)).
     """
-    c, field = still.c, still.field
-    z_0 = still.alpha_0 * c.mu_ov_0
+    c, field = curve.c, curve.field
+    z_0 = curve.alpha_0 * c.mu_ov_0
     pace = z_0 + jnp.log(field.time_density(c, c.mu_ov_0, c.mu_qk_0, z_0))
-    onset = pace - jnp.log(still.alpha_0 * still.rescaling_0)
+    onset = pace - jnp.log(curve.alpha_0 * curve.rescaling_0)
 
     def bend(log_t):  # about linear in x: log t itself early on, then log log t; and its derivative
         v = log_t - onset
@@ -187,24 +259,24 @@ def _x_near_time(still: Curve, goal: Number) -> Number:
         return jnp.where(early, v, jnp.log(soft)), jnp.where(early, 1.0, jax.nn.sigmoid(v) / soft)
 
     def f(x):
-        rise, slope, p = _rise(still, x)
+        rise, slope, p = _rise(curve, x)
         z = z_0 + rise
         d_log_t = x + z + jnp.log(field.time_density(c, p.mu_ov, p.mu_qk, z) * p.d_omega)
-        early = x + pace + jnp.log(_slowness(still, jnp.exp(x)))
+        early = x + pace + jnp.log(_slowness(curve, jnp.exp(x)))
         late = d_log_t + jnp.log(-jnp.expm1(-rise) / slope)
         log_t = jnp.fmax(early, late)
         value, bent = bend(log_t)
         return value - bend(goal)[0], bent * jnp.exp(jnp.minimum(d_log_t - log_t, 50.0))
 
-    log_scaled = goal + jnp.log(c.lr_ov * still.alpha_0 / c.n_distinct_vocab) - z_0
+    log_scaled = goal + jnp.log(c.lr_ov * curve.alpha_0 / c.n_distinct_vocab) - z_0
     rise = 1e30
     for _ in range(3):  # e^(alpha_0 rise) <= 1 + e^log_scaled R_OV(mu_OV)
-        rise = jnp.logaddexp(0.0, log_scaled + jnp.log(still.rescaling(c.mu_ov_0 + rise))) / still.alpha_0
-    first = jnp.where(rise < 1e-100, goal - pace, jnp.log(still.w_bound(jnp.maximum(rise, 1e-100))))
-    return _descend(f, first, 8)
+        rise = jnp.logaddexp(0.0, log_scaled + jnp.log(curve.rescaling(c.mu_ov_0 + rise))) / curve.alpha_0
+    first = jnp.where(rise < 1e-100, goal - pace, jnp.log(curve.w_bound(jnp.maximum(rise, 1e-100))))
+    return _descend(f, first, near=1e-3)
 
 
-def _slowness(still: Curve, w: Number) -> Number:
+def _slowness(curve: Curve, w: Number) -> Number:
     """About the mean of (alpha_0 / alpha) d omega / dw over [0, w]."""
-    p = still.point(w * _FEW, still.chord(still.tau(w * _FEW)))
-    return jnp.sum(still.alpha_0 / p.alpha * p.d_omega * _FEW_WEIGHTS)
+    p = curve.point(w * _FEW, curve.chord(curve.tau(w * _FEW)))
+    return jnp.sum(curve.alpha_0 / p.alpha * p.d_omega * _FEW_WEIGHTS)

@@ -352,3 +352,36 @@ def test_an_error_in_the_field_is_seen(name, parameterization):
     field = planted(**{name: larger(getattr(derived, name), 1e-6)})
     worst = errors(problem, "log_time", 16.0, solve_exact(problem, at_log_time=16.0, field=field))
     assert max(worst.values()) > 1e-11  # the tolerance of the test of accuracy
+
+
+POOR = [
+    (Problem(OrthogonalSetting(4, 5, 2, 3, math.inf, 3), "FAFO", LearningRates(1.0, 10.0)), 4.2280),
+    (
+        Problem(
+            OrthogonalSetting(257425, 985, 2, 5, math.inf, 1578, 0.6558),
+            "FACO",
+            LearningRates(0.533, 448.4),
+            Start(9.49, 3.75),
+        ),
+        16.0,
+    ),
+    (
+        Problem(
+            OrthogonalSetting(65633, 12, 2, 294, math.inf, 42, 0.2646),
+            "FACO",
+            LearningRates(0.067, 6340.8),
+            Start(1.34e-5, 2.93),
+        ),
+        22.0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("problem", "log_t"), POOR, ids=["FAFO", "FACO first", "FACO second"])
+def test_times_whose_first_estimate_is_poor(problem, log_t):
+    """The estimate is off by several units in log t, or no number: further quadratures put it right."""
+    by_time = solve_exact(problem, at_log_time=log_t)
+    by_loss = solve_exact(problem, at_loss=by_time.loss)
+    # A loss near 1 - 1e-16 / |d log loss / d log t| tells the time no better than this.
+    assert by_loss.log_t[0] == pytest.approx(log_t, abs=1e-11)
+    assert by_loss.mu_qk[0] == pytest.approx(by_time.mu_qk[0], rel=1e-11)

@@ -110,10 +110,15 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     print(__doc__)
     print(provenance())
-    truth = np.array([
-        [float(x) for x in Reference(qkflow.Problem(rates=qkflow.LearningRates(ratio=r))).at_time(END)[:2]]
-        for r in RATIOS[SAMPLE]
-    ])
+    truth = np.array(
+        [
+            [
+                float(x)
+                for x in Reference(qkflow.Problem(rates=qkflow.LearningRates(ratio=r))).at_time(END)[:2]
+            ]
+            for r in RATIOS[SAMPLE]
+        ]
+    )
 
     def error(ends, expected):
         return float(np.max(np.abs(ends / expected - 1.0)))
@@ -123,7 +128,9 @@ def main() -> None:
         run = qkflow_route(method)
         _, first = timed(run, 1)
         ends, seconds = timed(run, 21)
-        rows.append((f"qkflow {method}", seconds, error(ends[SAMPLE], truth), f"compile {first - seconds:.1f} s"))
+        rows.append(
+            (f"qkflow {method}", seconds, error(ends[SAMPLE], truth), f"compile {first - seconds:.1f} s")
+        )
     loops = {m: scipy_loop(m) for m in ("LSODA", "DOP853")} | {"odeint": odeint_loop}
     for name, run in loops.items():
         ends, seconds = timed(run, 3)

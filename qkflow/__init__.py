@@ -5,8 +5,8 @@ import importlib.metadata
 from qkflow.flow.solve import solve
 from qkflow.reproduce import reproduce
 from qkflow.setting import ArgumentError, LearningRates, OrthogonalSetting, Parameterization, Problem, Start
-from qkflow.trajectory import Trajectory
 from qkflow.train import train
+from qkflow.trajectory import Trajectory
 from qkflow.verify import verify
 
 __version__ = importlib.metadata.version("qkflow")

@@ -275,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A leading space makes argparse read "-1e-3" as a value and not as an option.
         args = _parser().parse_args([f" {w}" if NUMBER.match(w) else w for w in words])
         return args.run(args)
-    except ArgumentError as error:
+    except (ArgumentError, FloatingPointError) as error:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from qkflow.setting import Problem
 
@@ -85,19 +86,29 @@ class Trajectory:
         """alpha * mu_OV, the logit gap between the right and a wrong class."""
         return self.alpha * self.mu_ov
 
+    def checked(self) -> Trajectory:
+        """The trajectory itself, once none of its columns holds a NaN (traced ones pass unseen).
+
+        Raises:
+            FloatingPointError: naming the first column that does.
+        """
+        if not isinstance(self.mu_ov, Tracer):
+            for name, column in self._columns().items():
+                if np.isnan(column).any():
+                    raise FloatingPointError(f"`{name}` is NaN at some point of the {self.method} route.")
+        return self
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        columns = {name: getattr(self, name) for name in POINT_FIELDS} | dict(self.extra)
+        return {name: np.asarray(column) for name, column in columns.items()}
+
     def document(self) -> dict[str, Any]:
         """The strict-JSON document of an unbatched or seeded trajectory (no Infinity, no NaN).
 
         Raises:
             FloatingPointError: when a state is NaN.
         """
-        columns = {name: np.asarray(getattr(self, name)) for name in POINT_FIELDS}
-        columns |= {name: np.asarray(column) for name, column in self.extra.items()}
-        for name, column in columns.items():
-            if np.isnan(column).any():
-                raise FloatingPointError(
-                    f"`{name}` is not a number at some point of the {self.method} route."
-                )
+        columns = self.checked()._columns()
         count = columns["log_t"].shape[-1]
         points = [{name: plain(column[..., k]) for name, column in columns.items()} for k in range(count)]
         return {

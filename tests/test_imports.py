@@ -32,7 +32,7 @@ def imports(path: pathlib.Path) -> set[str]:
             found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
         if isinstance(node, ast.Import):
             found |= {
-                (a.name.split(".") + ["__init__"])[1] for a in node.names if a.name.split(".")[0] == "qkflow"
+                [*a.name.split("."), "__init__"][1] for a in node.names if a.name.split(".")[0] == "qkflow"
             }
     return found
 

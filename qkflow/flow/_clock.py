@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qkflow.flow._curve import CUMULATE, NODES, SMALLEST, WEIGHTS, Curve
+from qkflow.flow._curve import CUMULATE, LAST, NODES, SMALLEST, WEIGHTS, Curve
 from qkflow.setting import Number
 
 PANELS = {False: 8, True: 24}
@@ -47,7 +47,10 @@ def _panels(curve: Curve, w_end: Number) -> Number:
 
 
 def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, scale: Number | None = None):
-    """e^-scale t / w_end over panels of w / w_end, X at the last edge, and the scale.
+    """e^-scale t / w_end over panels of w / w_end, its uncertainty, X at the last edge, and the scale.
+
+    The uncertainty is the size of the last two Legendre coefficients of the integrand; Gauss's rule, exact to
+    twice their degree, errs by about its square.
 
     Args:
         curve: the curve.
@@ -74,19 +77,22 @@ def _elapsed(curve: Curve, w_end: Number, edges: Number, saturation: Number, sca
         last = curve.point(w_end * edges[-1], end_x)
         scale = jax.lax.stop_gradient(last.mu_ov * last.alpha)
     density = curve.field.time_density(curve.c, p.mu_ov, p.mu_qk, scale) * p.d_omega
-    return jnp.sum(density * (width * WEIGHTS)), end_x, scale
+    weighted = density * (width * WEIGHTS)
+    return jnp.sum(weighted), jnp.sum(jnp.abs(weighted @ LAST)), end_x, scale
 
 
 class Clock(NamedTuple):
     """Time at x = log w by a full quadrature to x_0: t = e^(x_0 + scale) elapsed.
 
-    `saturation` is X at x, and `d_log_t` the derivative of log t in x.
+    `doubt` is the relative uncertainty of the last panels' integrand, `saturation` X at x, and `d_log_t` the
+    derivative of log t in x.
     """
 
     x: Number
     x_0: Number
     scale: Number
     elapsed: Number
+    doubt: Number
     saturation: Number
     log_t: Number
     d_log_t: Number
@@ -96,24 +102,24 @@ def clock(curve: Curve, x: Number) -> Clock:
     """The clock at x by a full quadrature from the start."""
     unit = _unit(x)
     edges = jax.lax.stop_gradient(_panels(curve, unit))
-    elapsed, saturation, scale = _elapsed(curve, unit, edges, jnp.zeros(()))
-    return _clock(curve, x, x, scale, elapsed, saturation)
+    elapsed, doubt, saturation, scale = _elapsed(curve, unit, edges, jnp.zeros(()))
+    return _clock(curve, x, x, scale, elapsed, doubt, saturation)
 
 
 def moved(curve: Curve, base: Clock, x: Number) -> Clock:
     """The clock at an x near that of `base`, a full one, by a short quadrature from there."""
     edges = jnp.stack([jnp.ones(()), jnp.exp(x - base.x_0)])
-    more, saturation, _ = _elapsed(curve, _unit(base.x_0), edges, base.saturation, base.scale)
-    return _clock(curve, x, base.x_0, base.scale, base.elapsed + more, saturation)
+    more, doubt, saturation, _ = _elapsed(curve, _unit(base.x_0), edges, base.saturation, base.scale)
+    return _clock(curve, x, base.x_0, base.scale, base.elapsed + more, doubt, saturation)
 
 
 def _unit(x: Number) -> Number:
     return jnp.maximum(jnp.exp(x), SMALLEST)
 
 
-def _clock(curve: Curve, x: Number, x_0: Number, scale: Number, elapsed: Number, saturation: Number) -> Clock:
+def _clock(curve: Curve, x, x_0, scale, elapsed, doubt, saturation) -> Clock:
     stretch = jnp.exp(x - x_0)
     p = curve.point(_unit(x_0) * stretch, saturation)
     density = curve.field.time_density(curve.c, p.mu_ov, p.mu_qk, scale) * p.d_omega
     log_t = x_0 + scale + jnp.log(elapsed)
-    return Clock(x, x_0, scale, elapsed, saturation, log_t, density * stretch / elapsed)
+    return Clock(x, x_0, scale, elapsed, doubt / elapsed, saturation, log_t, density * stretch / elapsed)

@@ -38,6 +38,8 @@ _ANTI = np.stack(
 )
 CUMULATE = (_ANTI * (np.arange(16) + 0.5)) @ (_LEGENDRE[:, :16] * WEIGHTS[:, None]).T
 """CUMULATE @ values: the integral on [0, 1] from 0 to each node."""
+LAST = _LEGENDRE[:, 14:16] * (2 * np.arange(14, 16) + 1)
+"""(WEIGHTS * values) @ LAST: the two highest coefficients of the Legendre series through the nodes."""
 
 _EDGES = 1 - np.array([1, 4.0**-1, 4.0**-2, 4.0**-3, 4.0**-4, 0])
 _GRADED = (_EDGES[:-1, None] + np.diff(_EDGES)[:, None] * NODES).ravel()

@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from qkflow.flow import derived
-from qkflow.flow._clock import Clock, clock, moved
+from qkflow.flow._clock import clock, moved
 from qkflow.flow._curve import Curve, Point, gauss
 from qkflow.flow.observe import ROUNDING, check_target, observe, the_target
 from qkflow.setting import ArgumentError, Constants, Number, Parameterization, Problem
 from qkflow.trajectory import Trajectory
 
-NEAR = 1.0
-"""Distance in log t from which short quadratures do as well as a full one."""
+NEAR = 3.0
+"""A full quadrature this far in log t is continued by short ones: back from afar they would cancel."""
 MOST_STEPS = 100
 """Of a root search: bisection alone would need fewer."""
 _FEW, _FEW_WEIGHTS = gauss(5)
@@ -215,31 +215,41 @@ def _x_of_gap(curve: Curve, goal: Number) -> Number:
 
 
 def _x_of_log_time(curve: Curve, goal: Number) -> Number:
-    """x at which log t is `goal`: full quadratures until one is near (one, as a rule), then short ones."""
+    """x at which log t is `goal`: a full quadrature, then short ones from it where they can be trusted."""
+
+    # Newton's step from a distance e ends within about e^2: the last one need not be looked at.
+    close = 1e-8 * jnp.maximum(1.0, jnp.abs(goal))
+
+    def step(search, now):
+        # Where the state overflows, time is later than any.
+        late = jnp.where(jnp.isfinite(now.log_t), now.log_t - goal, jnp.inf)
+        return _newton(search, late, now.d_log_t)
 
     def full(carry):
         search, _ = carry
-        now = clock(curve, search.x)
-        return _newton(search, now.log_t - goal, now.d_log_t), now
+        base = clock(curve, search.x)
+        off = jnp.abs(base.log_t - goal)
 
-    def short(carry):
-        now, count = carry
-        return moved(curve, base, aim(now)), count + 1
+        def short(carry):
+            search, _, _ = carry
+            now = moved(curve, base, search.x)
+            sure = now.doubt < 1e-8
+            after = jax.tree.map(functools.partial(jnp.where, sure), step(search, now), search)
+            return after, jnp.where(sure, jnp.abs(now.log_t - goal), jnp.inf), sure
 
-    def aim(now):
-        return now.x - (now.log_t - goal) / now.d_log_t
+        search, off, _ = jax.lax.while_loop(
+            lambda carry: carry[2] & ~(carry[1] < close) & (carry[0].count < MOST_STEPS),
+            short,
+            (step(search, base), off, off < NEAR),
+        )
+        return search, off
 
-    unknown = Clock(*[jnp.full_like(goal, jnp.inf)] * len(Clock._fields))
-    _, base = jax.lax.while_loop(
-        lambda carry: ~(jnp.abs(carry[1].log_t - goal) < NEAR) & (carry[0].count < MOST_STEPS),
+    search, off = jax.lax.while_loop(
+        lambda carry: ~(carry[1] < close) & (carry[0].count < MOST_STEPS),
         full,
-        (_search(_x_near_time(curve, goal)), unknown),
+        (_search(_x_near_time(curve, goal)), jnp.full_like(goal, jnp.inf)),
     )
-    # A Newton step from a distance e ends within about e^2: the last one need not be looked at.
-    last, _ = jax.lax.while_loop(
-        lambda carry: (jnp.abs(carry[0].log_t - goal) > 1e-8) & (carry[1] < 9), short, (base, 0)
-    )
-    return aim(last)
+    return jnp.where(off < close, search.x, jnp.nan)
 
 
 def _x_near_time(curve: Curve, goal: Number) -> Number:

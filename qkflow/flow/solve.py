@@ -42,6 +42,7 @@ def solve(
 
     Raises:
         ArgumentError: for an unknown method, or a target without an answer.
+        FloatingPointError: when an answer cannot be resolved in float64.
 
     >>> import jax; jax.config.update("jax_enable_x64", True)
     >>> float(solve(at_loss=1e-4).mu_qk[0])  # doctest: +ELLIPSIS
@@ -67,4 +68,4 @@ def solve(
                 f"A target must be given: the start's loss ({first:.3g}) is not above {LAST_LOSS:g}."
             )
         targets["at_loss"] = np.geomspace(first, LAST_LOSS, POINTS)
-    return routes[method](problem, **targets, **options)
+    return routes[method](problem, **targets, **options).checked()

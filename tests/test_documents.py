@@ -1,0 +1,25 @@
+"""What README and docs say is run, and points at what exists."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_readme_s_python_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    assert len(blocks) == 2
+    assert "(1000, 1)" in capsys.readouterr().out
+    assert names["end"].mu_ov[0] == pytest.approx(13.1818514826504, rel=1e-12)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target

@@ -8,14 +8,7 @@ import pytest
 from qkflow.reproduce import LOSSES, PUBLISHED, RATIOS, reproduce
 from qkflow.setting import ArgumentError
 from qkflow.trajectory import dumps
-
-REFERENCE = {
-    0.01: (81.6686986329837, 0.558775704776382, 0.148829717556158, 255394405.188899),
-    0.1: (42.2815241600518, 1.3948884652481, 0.287471409609447, 48955873.3714498),
-    1.0: (20.5625667089254, 2.67113914432597, 0.591109540106686, 12636915.1606933),
-    10.0: (13.1818514826504, 4.77354258908517, 0.922080586837417, 9319247.21803726),
-    100.0: (12.2445499389274, 7.21024449669195, 0.992664443474897, 9514802.41171084),
-}
+from tests.published import END_POINTS
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +20,7 @@ def drawn(tmp_path_factory):
 def test_the_end_points_are_the_reference(drawn):
     for row in drawn[0].end_points():
         found = [row[name] for name in ("mu_ov", "mu_qk", "alpha", "t")]
-        assert found == pytest.approx(REFERENCE[row["ratio"]], rel=1e-11)
+        assert found == pytest.approx(END_POINTS[row["ratio"]], rel=1e-11)
 
 
 def test_they_agree_with_the_published_ones_as_far_as_those_were_printed(drawn):

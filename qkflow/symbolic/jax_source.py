@@ -66,7 +66,7 @@ def source(expression: Expr) -> str:
     """A JAX expression, term by term as SymPy holds it.
 
     Raises:
-        NotImplementedError: for a function or symbol that the flow does not need.
+        ValueError: for a function or symbol that the flow does not need.
 
     >>> from qkflow.symbolic.symbols import M, Q, b
     >>> source((M - 1) * sp.sqrt(Q / b) / 2)
@@ -102,7 +102,7 @@ def source(expression: Expr) -> str:
         )
     if isinstance(expression, sp.exp | sp.log):
         return f"jnp.{type(expression).__name__}({source(expression.args[0])})"
-    raise NotImplementedError(f"{expression} has no printed form.")
+    raise ValueError(f"{expression} has no printed form.")
 
 
 class Product(NamedTuple):

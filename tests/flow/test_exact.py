@@ -13,6 +13,7 @@ import pytest
 from qkflow.flow import derived, exact
 from qkflow.flow.exact import solve_exact
 from qkflow.setting import ArgumentError, LearningRates, OrthogonalSetting, Parameterization, Problem, Start
+from tests.published import END_POINTS
 from tests.reference import Reference
 
 ALL = list(Parameterization)
@@ -94,14 +95,7 @@ def test_accuracy_over_the_full_ranges(parameterization, kind):
 
 
 def test_published_setting_to_twelve_digits():
-    table = [
-        (0.01, 81.6686986329837, 0.558775704776382, 0.148829717556158, 255394405.188899),
-        (0.1, 42.2815241600518, 1.3948884652481, 0.287471409609447, 48955873.3714498),
-        (1.0, 20.5625667089254, 2.67113914432597, 0.591109540106686, 12636915.1606933),
-        (10.0, 13.1818514826504, 4.77354258908517, 0.922080586837417, 9319247.21803726),
-        (100.0, 12.2445499389274, 7.21024449669195, 0.992664443474897, 9514802.41171084),
-    ]
-    ratio, *columns = np.array(table).T
+    ratio, columns = np.array(list(END_POINTS)), np.array(list(END_POINTS.values())).T
     trajectory = solve_exact(Problem(rates=LearningRates(ratio=ratio)), at_loss=1e-4)
     for name, column in zip(("mu_ov", "mu_qk", "alpha", "t"), columns):
         np.testing.assert_allclose(getattr(trajectory, name)[:, 0], column, rtol=1e-12)

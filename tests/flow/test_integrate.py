@@ -11,15 +11,7 @@ from qkflow.flow import derived
 from qkflow.flow import integrate as module
 from qkflow.flow.integrate import integrate
 from qkflow.setting import ArgumentError, LearningRates, OrthogonalSetting, Problem, Start
-
-END_POINTS = {
-    0.01: (81.6686986329837, 0.558775704776382, 0.148829717556158, 255394405.188899),
-    0.1: (42.2815241600518, 1.3948884652481, 0.287471409609447, 48955873.3714498),
-    1.0: (20.5625667089254, 2.67113914432597, 0.591109540106686, 12636915.1606933),
-    10.0: (13.1818514826504, 4.77354258908517, 0.922080586837417, 9319247.21803726),
-    100.0: (12.2445499389274, 7.21024449669195, 0.992664443474897, 9514802.41171084),
-}
-"""CACO, the paper's setting, from zero to loss 1e-4, calculated to 40 digits apart from the package."""
+from tests.published import END_POINTS
 
 
 def at(ratio, **changes):

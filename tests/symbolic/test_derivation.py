@@ -38,6 +38,7 @@ from qkflow.symbolic.symbols import (
     z,
 )
 from tests.planted import PLANTED
+from tests.published import END_POINTS
 
 E = sp.exp(z) + M - 1
 CONSTANTS = Problem().constants._replace(
@@ -185,16 +186,10 @@ class TestClosedForms:
         with pytest.raises(ArithmeticError, match="not conserved"):
             closed_form(wrong, Parameterization.CACO)
 
-    @pytest.mark.parametrize(
-        ("ratio", "lead", "gap"),
-        [
-            (0.01, 81.6686986329837, 0.558775704776382),
-            (1, 20.5625667089254, 2.67113914432597),
-            (100, 12.2445499389274, 7.21024449669195),
-        ],
-    )
-    def test_reference(self, ratio, lead, gap):
-        """CACO from zero at loss 1e-4: published simulations, refined; 15 digits are given, 12 asked for."""
+    @pytest.mark.parametrize("ratio", END_POINTS)
+    def test_reference(self, ratio):
+        """CACO from zero at loss 1e-4: 15 digits are given, 12 asked for."""
+        lead, gap, *_ = END_POINTS[ratio]
         form = closed_form(derive(), Parameterization.CACO)
         at = {M: 20, b: 50, Q: 50, beta: 1, r: sp.nsimplify(ratio)}
         gained = (form.k * (form.f_ov.subs(mu_OV, lead))).subs(1 / B, 0).subs(at)

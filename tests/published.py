@@ -7,4 +7,4 @@ END_POINTS = {
     10.0: (13.1818514826504, 4.77354258908517, 0.922080586837417, 9319247.21803726),
     100.0: (12.2445499389274, 7.21024449669195, 0.992664443474897, 9514802.41171084),
 }
-"""By ratio: mu_OV, mu_QK, alpha and t at loss 1e-4; CACO, M=20, b=50, m=5, n=50, Q=50, eta_OV=1, from zero."""
+"""By ratio: mu_OV, mu_QK, alpha and t at loss 1e-4; CACO, M=20, b=50, m=5, n=50, Q=50, from zero."""

@@ -95,7 +95,10 @@ class Trajectory:
         if not isinstance(self.mu_ov, Tracer):
             for name, column in self._columns().items():
                 if np.isnan(column).any():
-                    raise FloatingPointError(f"`{name}` is NaN at some point of the {self.method} route.")
+                    raise FloatingPointError(
+                        f"`{name}` is not a number at some point of the {self.method} route: "
+                        "this problem is beyond the range of its floating-point numbers."
+                    )
         return self
 
     def _columns(self) -> dict[str, np.ndarray]:

@@ -22,11 +22,8 @@ from qkflow.setting import (
     Problem,
     Start,
 )
+from qkflow.train.loop import SMALL
 from qkflow.trajectory import POINT_FIELDS, Trajectory, describe, dumps, write_text
-
-SMALL = {"n_classes": 4, "n_distinct_vocab": 5, "n_distinct": 2, "n_common": 3, "n_common_vocab": 7}
-SMALL |= {"n_query_vocab": 3}
-"""The setting that `train` starts from: 4,200 sequences, so that every matrix entry can be trained."""
 
 SETTING_FLAGS = {
     "n_classes": "M, classes",
@@ -54,9 +51,8 @@ class Parser(argparse.ArgumentParser):
         raise ArgumentError(message[:1].upper() + message[1:] + ".")
 
 
-def _setting_flags(parser: argparse.ArgumentParser, **defaults: Any) -> None:
+def _setting_flags(parser: argparse.ArgumentParser, plain: OrthogonalSetting) -> None:
     group = parser.add_argument_group("setting")
-    plain = OrthogonalSetting(**defaults)
     for name, text in SETTING_FLAGS.items():
         _number(group, name, f"{text} (default {getattr(plain, name):g})", getattr(plain, name))
     _number(group, "lr_ov", "eta_OV, learning rate of the OV circuit (default 1)", 1.0)
@@ -102,7 +98,7 @@ def _parser() -> Parser:
     derive.add_argument("--parameterization", choices=names, help="one of the four (default: all)")
 
     solve = verb("solve", _solve, "the state of the flow at losses, times or attention masses")
-    _setting_flags(solve)
+    _setting_flags(solve, OrthogonalSetting())
     solve.add_argument("--method", choices=["exact", "integrate"], default="exact", help="default exact")
     target = solve.add_mutually_exclusive_group()
     for name in ("loss", "time", "log-time", "attention"):
@@ -111,14 +107,14 @@ def _parser() -> Parser:
     solve.add_argument("--rtol", type=float, metavar="X", help="for integrate (default 1e-10)")
 
     train = verb("train", _train, "train the real matrices")
-    _setting_flags(train, **SMALL)
+    _setting_flags(train, SMALL)
     train.add_argument(
         "--mode", choices=["population", "sgd"], default="population", help="default population"
     )
     _count(train, "steps", 4000, "N, number of steps")
     train.add_argument("--step-size", type=float, default=0.1, metavar="H", help="t = step H (default .1)")
     _count(train, "seeds", 1, "K, seeds 0 to K-1")
-    _count(train, "batch_size", 32, "sequences in a batch, for sgd")
+    _count(train, "batch_size", None, "sequences in a batch, for sgd (default 32)")
     _count(train, "records", 50, "geometrically spaced steps to record")
     starts = ["aligned", "identity", "random"]
     train.add_argument("--start", choices=starts, default="aligned", help="default aligned")
@@ -127,7 +123,7 @@ def _parser() -> Parser:
     train.add_argument("--out", metavar="FILE", help="write the JSON document here as well")
 
     verify = verb("verify", _verify, "hold theory, integration and training against each other")
-    _setting_flags(verify)
+    _setting_flags(verify, OrthogonalSetting())
     verify.add_argument("--report", metavar="DIR", help="write DIR/report.html and DIR/report.json")
 
     reproduce = verb("reproduce", _reproduce, "redraw a published figure")
@@ -183,6 +179,9 @@ def _solver(name: str) -> Any:
 
 def _train(args: argparse.Namespace) -> int:
     problem = _problem(args)
+    for name in START_FLAGS:
+        if args.start != "aligned" and getattr(args, name) is not None:
+            raise ArgumentError(f"Argument `{name}` is for the aligned start, but start is {args.start}.")
     names = ("mode", "steps", "step_size", "seeds", "batch_size", "records", "start", "start_scale")
     options = {name: getattr(args, name) for name in (*names, "hidden_width")}
     if args.out:

@@ -114,10 +114,10 @@ def growth_bounds(
     """Every bound on mu_OV and mu_QK, at the given log times.
 
     Args:
-        problem: an unbatched problem with concrete numbers. log_t: natural logarithms of times, any shape;
-        -inf is t = 0. mu_ov: mu_OV at those times: the bounds of mu_QK are bounds in it. `None` puts the
-        least upper bound of
-            mu_OV in its place, which gives weaker bounds in t alone.
+        problem: an unbatched problem with concrete numbers.
+        log_t: natural logarithms of times, any shape; -inf is t = 0.
+        mu_ov: mu_OV at those times: the bounds of mu_QK are bounds in it. `None` puts the least upper bound
+            of mu_OV in its place, which gives weaker bounds in t alone.
         field: the derived field whose constants are used.
 
     Returns:

@@ -9,6 +9,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from qkflow.flow import derived
 from qkflow.flow.observe import ROUNDING, check_target, observe, the_target
@@ -70,6 +71,13 @@ def integrate(
     )
     if not isinstance(solver, diffrax.AbstractAdaptiveSolver):
         raise ArgumentError(f"Argument `solver` must have an error estimate, but is {type(solver).__name__}.")
+    if any(
+        isinstance(leaf, Tracer)
+        for leaf in jax.tree.leaves((problem, at_loss, at_time, at_log_time, at_attention))
+    ):
+        raise ArgumentError(
+            "Integration needs concrete numbers: under jit, grad or vmap take the method exact."
+        )
     kind, target = the_target(loss=at_loss, time=at_time, log_time=at_log_time, attention=at_attention)
     check_target(problem, kind, target, field)
     target = np.atleast_1d(np.asarray(target, float))

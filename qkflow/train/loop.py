@@ -14,12 +14,15 @@ from flax import nnx
 
 from qkflow.data import MAX_SEQUENCES, Sequences, count_sequences, population, sample
 from qkflow.models import aligned_start, directions, identity_start, random_start
-from qkflow.setting import ArgumentError, Problem, require
+from qkflow.setting import ArgumentError, OrthogonalSetting, Problem, require
 from qkflow.train.rates import circuit_sgd
 from qkflow.train.record import Lines, counts_only, mean_loss, observe
 from qkflow.trajectory import Trajectory
 
+SMALL = OrthogonalSetting(4, 5, 2, 3, 7, 3)
+"""The setting that is trained by default: 4,200 sequences."""
 START_SCALE = 0.01
+BATCH_SIZE = 32
 EVALUATION_SEQUENCES = 4096
 _EVALUATION_SEED = 2**31 - 1
 _STATIC = ("graph", "shape")
@@ -93,7 +96,7 @@ def _initial(problem: Problem, start: str, scale: float, hidden_width: int | Non
 
 
 def train(
-    problem: Problem,
+    problem: Problem | None = None,
     *,
     mode: str = "population",
     steps: int = 4000,
@@ -102,7 +105,7 @@ def train(
     start: str = "aligned",
     start_scale: float | None = None,
     hidden_width: int | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     records: int = 50,
     progress: Callable[[int, int], Any] | None = None,
     optimizer: Callable[[Any, Any], optax.GradientTransformation] = circuit_sgd,
@@ -114,7 +117,7 @@ def train(
     scale, a start value, the step size, the number of steps or of records compiles nothing anew.
 
     Args:
-        problem: setting, parameterization, rates and start, concrete scalars.
+        problem: setting, parameterization, rates and start, concrete scalars; `None` is `Problem(SMALL)`.
         mode: "population" (the mean over every sequence of the setting) or "sgd" (fresh random sequences).
         steps: N, number of steps.
         step_size: H.
@@ -122,7 +125,7 @@ def train(
         start: "aligned" (the problem's own, on the line), "identity" or "random"; see `qkflow.models`.
         start_scale: size of the identity or of the random entries; by default .01.
         hidden_width: width of the factors; by default the rank (aligned) or the number of tokens.
-        batch_size: sequences in a step of "sgd".
+        batch_size: sequences in a step of "sgd"; by default 32.
         records: number of geometric steps that are recorded, besides 0 and N; equal ones count once.
         progress: called with (steps done, steps) after each record.
         optimizer: makes the optax transformation of (H lr_ov, H lr_qk); hashable, and the same object when
@@ -135,8 +138,8 @@ def train(
         than `MAX_SEQUENCES` they are means over `EVALUATION_SEQUENCES` random ones, the same at every record.
 
     Raises:
-        ArgumentError: for an argument outside its range, a population that is too large, or a training
-            that leaves the finite numbers.
+        ArgumentError: for an argument outside its range or without effect, a population that is too large,
+            or a training that leaves the finite numbers.
 
     >>> from qkflow.setting import OrthogonalSetting
     >>> trained = train(Problem(OrthogonalSetting(4, 5, 2, 3, 7, 3)), steps=10, records=3)
@@ -145,6 +148,17 @@ def train(
     """
     _choice("mode", mode, ("population", "sgd"))
     _choice("start", start, ("aligned", "identity", "random"))
+    problem = Problem(SMALL) if problem is None else problem
+    kind = problem.parameterization
+    if start == "aligned" and start_scale is not None:
+        raise ArgumentError(
+            "Argument `start_scale` is for the identity and random starts, but start is aligned."
+        )
+    if mode == "population" and batch_size is not None:
+        raise ArgumentError("Argument `batch_size` is for the mode sgd, but mode is population.")
+    if hidden_width is not None and not (kind.qk_factorized or kind.ov_factorized):
+        raise ArgumentError("Argument `hidden_width` is for factorized circuits, but CACO has none.")
+    batch_size = BATCH_SIZE if batch_size is None else batch_size
     for name, value in (("steps", steps), ("seeds", seeds), ("batch_size", batch_size), ("records", records)):
         require(name, value, _whole, "a whole number of at least 1")
     require("step_size", step_size, lambda x: (x > 0) & np.isfinite(x), "positive and finite")

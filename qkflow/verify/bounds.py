@@ -27,7 +27,7 @@ def judge_bounds(claim: Claim, evidence: Evidence, quantity: str, **details: Any
                 followed[bound.name] = _followed(bound, trajectory, quantity)
     if not any("above" in place for place in excesses):
         return claim.without_verdict(
-            Verdict.OUT_OF_SCOPE, f"no upper bound of {quantity} is stated for this circuit and vocabulary"
+            Verdict.OUT_OF_SCOPE, f"no upper bound of {quantity} is stated for this imbalance or vocabulary"
         )
     errors = {place: _worst(excess) for place, excess in excesses.items()}
     worst = max(errors, key=errors.__getitem__)

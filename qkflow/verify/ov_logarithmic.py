@@ -10,8 +10,8 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="ov_logarithmic",
-    statement="mu_OV = O(log t): it lies between explicit bounds for all t, both with leading constant 1"
-    " in log t.",
+    statement="mu_OV = O(log t): it lies between explicit bounds for all t, below with leading constant 1 in "
+    "log t, above with 1 where a saturated bound is stated and 1/alpha(0) elsewhere.",
     source="paper; proof in qkflow.flow.asymptotics",
     scope="bound",
     compared="exact and integrated mu_OV, and the bounds of the parameterization",

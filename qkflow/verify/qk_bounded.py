@@ -11,7 +11,7 @@ from qkflow.verify.evidence import Evidence
 CLAIM = Claim(
     id="qk_bounded",
     statement="mu_QK = O(log^2 t) as a bound: mu_QK keeps below the parameterization's explicit bounds "
-    "in mu_OV for all t; after saturation it is far below, e^mu_QK growing like F_OV(mu_OV).",
+    "in mu_OV for all t.",
     source="paper; proof in qkflow.flow.asymptotics",
     scope="bound",
     compared="exact and integrated mu_QK, and the bounds of the parameterization at the same mu_OV",

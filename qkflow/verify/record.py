@@ -211,8 +211,9 @@ def measure(
 def resolution(problem: Problem) -> tuple[float, int]:
     """How long to train, and in how many steps at first, for the error of a step to be of first order.
 
-    The time at which the loss is a tenth of the start's, and the smallest power of two from which on
-    the scalar map halves its distance to the flow within 3 % whenever the step is halved.
+    The time at which the loss is one of the parts `LEARNED` of the start's, and the smallest power of two
+    from which on halving the step halves the scalar map's distance to the flow within `CLEAN`: the first
+    such pair, or the cleanest of all.
     """
     best = (math.inf, 0.0, 0)
     for part in LEARNED:

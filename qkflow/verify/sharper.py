@@ -22,6 +22,9 @@ CLAIM = Claim(
     tolerance=-1e-7,
 )
 
+SOLVED, INTERPOLATED = 1e-8, 0.05
+"""Relative error of mu_OV at a loss: solved, and read between the few records of one training."""
+
 
 def judge(evidence: Evidence) -> Claim:
     """The least growth of mu_QK's gain from a ratio to the next, its sign turned; alpha grows with it."""
@@ -29,18 +32,23 @@ def judge(evidence: Evidence) -> Claim:
     exact = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.ratios]
     integrated = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.integrated_ratios]
     routes = {"exact": exact, "integrated": integrated, "trained": _trained(evidence)}
-    return CLAIM.judged({name: _least_growth(route) for name, route in routes.items()})
+    return CLAIM.judged(
+        {
+            name: _least_growth(route, INTERPOLATED if name == "trained" else SOLVED)
+            for name, route in routes.items()
+        }
+    )
 
 
-def _least_growth(ratios: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The worst of minus log growth of the gain in mu_QK, and of log growth of mu_OV beyond rounding."""
+def _least_growth(ratios: Sequence[tuple[np.ndarray, np.ndarray]], unseen: float) -> float:
+    """The worst of minus log growth of the gain in mu_QK, and of log growth of mu_OV if not `unseen`."""
     worst = []
     for (slow_ov, slow_qk), (fast_ov, fast_qk) in itertools.pairwise(ratios):
         with np.errstate(divide="ignore", invalid="ignore"):
             worst.append(np.log(slow_qk) - np.log(fast_qk))
             rise = np.log(fast_ov) - np.log(slow_ov)
-        # Where attention has hardly moved, mu_OV falls by less than the routes' error.
-        worst.append(np.where(rise < 1e-8, -np.inf, rise))
+        # Where attention has hardly moved, mu_OV falls by less than the route's error.
+        worst.append(np.where(rise < unseen, -np.inf, rise))
     return float(np.max(worst))
 
 

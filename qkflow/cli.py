@@ -184,7 +184,7 @@ def _train(args: argparse.Namespace) -> int:
             raise ArgumentError(f"Argument `{name}` is for the aligned start, but start is {args.start}.")
     names = ("mode", "steps", "step_size", "seeds", "batch_size", "records", "start", "start_scale")
     options = {name: getattr(args, name) for name in (*names, "hidden_width")}
-    if args.out:
+    if args.out is not None:
         _writable(args.out)
     result = qkflow.train(problem, progress=lambda k, n: _progress(f"step {k} of {n}"), **options)
     text = dumps(result.document())
@@ -202,7 +202,7 @@ def _train(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     problem = _problem(args)
-    if args.report:
+    if args.report is not None:
         _directory(args.report)
     report = qkflow.verify(problem, progress=_progress)
     if args.report:
@@ -226,15 +226,19 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 
 def _writable(path: str) -> None:
-    if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
-        raise ArgumentError(f"Argument `out` must be a file in a folder that exists, but is {path!r}.")
+    folder = os.path.dirname(path) or "."
+    other = os.path.exists(path) and not os.path.isfile(path)
+    if not path or other or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise ArgumentError(
+            f"Argument `out` must be a file in a folder that can be written, but is {path!r}."
+        )
 
 
 def _directory(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError:
-        raise ArgumentError(f"A folder cannot be made at {path!r}.") from None
+        raise ArgumentError(f"A folder must be possible at {path!r}, but cannot be made there.") from None
 
 
 def _progress(message: str) -> None:
@@ -280,6 +284,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(f"A file could not be written: {error}.", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -57,8 +57,10 @@ class Parameterization(enum.Enum):
 
 def _concrete(value: Number) -> np.ndarray | None:
     """The value as a NumPy array when it is known now; None for tracers and what stands in for leaves."""
-    if isinstance(value, Tracer) or not isinstance(value, numbers.Real | np.ndarray | jax.Array):
+    if any(isinstance(part, Tracer) for part in (value if isinstance(value, list | tuple) else [value])):
         return None
+    if not isinstance(value, numbers.Real | np.ndarray | jax.Array | list | tuple):
+        raise TypeError(f"{value!r} is not a number")
     return np.asarray(value, dtype=float)
 
 
@@ -77,13 +79,15 @@ def require(name: str, value: Number, holds: Callable[[np.ndarray], Any], what: 
         holds: elementwise test on a float NumPy array.
         what: what would be right, to follow "must be".
     """
-    if isinstance(value, str):
-        raise ArgumentError(f"Argument `{name}` must be {what}, but is {value!r}.")
-    array = _concrete(value)
+    try:
+        array = _concrete(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(f"Argument `{name}` must be {what}, but is {value!r}.") from None
     if array is None:
         return
     array = np.atleast_1d(array)
-    wrong = np.isnan(array) | ~np.broadcast_to(holds(array), array.shape)
+    array, held = np.broadcast_arrays(array, holds(array))
+    wrong = np.isnan(array) | ~held
     if wrong.any():
         raise ArgumentError(f"Argument `{name}` must be {what}, but is {shown(array[wrong])}.")
 
@@ -167,7 +171,8 @@ class OrthogonalSetting:
 def _at_most(setting: OrthogonalSetting, small: str, large: str) -> None:
     bound = _concrete(getattr(setting, large))
     if bound is not None:
-        require(small, getattr(setting, small), lambda x: x <= bound, f"at most `{large}` ({shown(bound)})")
+        what = f"at most `{large}`" + (f" ({shown(bound)})" if bound.ndim == 0 else "")
+        require(small, getattr(setting, small), lambda x: x <= bound, what)
 
 
 @dataclasses.dataclass(frozen=True)

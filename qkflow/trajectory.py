@@ -150,7 +150,7 @@ def plain(value: np.ndarray) -> Any:
 
 def write_text(path: str | os.PathLike, text: str) -> None:
     """Write a file whole or not at all: a new file beside it, then one rename."""
-    target = pathlib.Path(path)
+    target = pathlib.Path(os.path.realpath(path))
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")

@@ -21,7 +21,7 @@ SENTENCES = {
     "solve --mu-ov-0 500": "A target must be given: the start's loss",
     "solve --rat 2": "Unrecognized arguments: --rat 2.",
     "train --n-classes 20 --n-distinct-vocab 50 --n-distinct 5": str(60 * math.comb(50, 5) * math.comb(7, 3)),
-    "train --out /nowhere/at/all.json": "Argument `out` must be a file in a folder that exists",
+    "train --out /nowhere/at/all.json": "Argument `out` must be a file in a folder that can be written",
     "reproduce fig5": "invalid choice",
     "": "required",
 }

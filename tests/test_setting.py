@@ -26,6 +26,8 @@ from qkflow.setting import ArgumentError, LearningRates, OrthogonalSetting, Para
         ({"n_query_vocab": math.inf}, "`n_query_vocab` must be a whole number of at least 1, but is inf"),
         ({"n_common_vocab": math.nan}, "`n_common_vocab` must be a whole number of at least 1, or inf"),
         ({"score_scale": 0.0}, "`score_scale` must be positive and finite, but is 0"),
+        ({"n_distinct": [70]}, "`n_distinct` must be at most `n_distinct_vocab` (50), but is 70"),
+        ({"n_classes": None}, "`n_classes` must be a whole number of at least 2, but is None"),
         ({"n_classes": "four"}, "`n_classes` must be a whole number of at least 2, but is 'four'"),
     ],
 )
@@ -115,3 +117,10 @@ def test_copies_made_by_jax_are_not_checked():
 def test_flat_names_cover_every_number():
     problem = Problem()
     assert len(problem.constants) == len(jax.tree.leaves(problem)) == 13
+
+
+def test_arrays_of_numbers_broadcast():
+    OrthogonalSetting(n_distinct_vocab=np.array([50, 60]), n_distinct=6)
+    Problem(parameterization="FAFO", start=Start(0.1, 0.1, imbalance_ov=np.array([0.0, 0.5])))
+    with pytest.raises(ArgumentError, match=r"`n_distinct` must be at most `n_distinct_vocab`, but is 6\."):
+        OrthogonalSetting(n_distinct_vocab=np.array([50, 5]), n_distinct=6)

@@ -113,8 +113,13 @@ def _answer(c: Constants, target: Number, *, kind: str, parameterization: Parame
         at_start = target == -jnp.inf
     goal = jnp.where(at_start, 1.0, goal)
     x = _root(kind, parameterization, field, c, goal)
-    log_t = goal if kind == "log_time" else clock(curve, x).log_t
     p = curve.point(jnp.exp(x))
+    if kind == "log_time":
+        log_t = goal
+    else:
+        # From z = 1e12 on log t is z but for less than 1e-10 of it, and a float resolves no exponential of z.
+        z, log_t = p.alpha * p.mu_ov, clock(curve, x).log_t
+        log_t = jnp.where(z > 1e12, z, jnp.where(jnp.isfinite(log_t), log_t, jnp.nan))
     answer = (log_t, p.mu_ov, p.mu_qk, *observe(field, c, p.mu_ov, p.mu_qk))
     return tuple(jnp.where(at_start, a, b) for a, b in zip(start, answer))
 
@@ -171,17 +176,22 @@ def _newton(search: _Search, value: Number, slope: Number) -> _Search:
     low, high = jnp.where(value < 0, x, search.low), jnp.where(value < 0, search.high, x)
     step = value / slope
     new = x - jnp.where(jnp.isfinite(step), jnp.clip(step, -3, 3), 3.0)
-    new = jnp.where((new < low) | (new > high), 0.5 * (low + high), new)
+    # A step that leads back to where a sign was seen would go round for ever.
+    back = (new != x) & ((new <= low) | (new >= high))
+    new = jnp.where(back, 0.5 * (low + high), new)
     return _Search(new, low, high, jnp.abs(new - x), search.count + 1)
 
 
 def _descend(f: Callable[[Number], tuple[Number, Number]], x: Number, near: float) -> Number:
     """Root of an increasing f, from a start above it, by steps until one is below `near` max(1, |x|)."""
-    return jax.lax.while_loop(
-        lambda s: (s.step > near * jnp.maximum(1.0, jnp.abs(s.x))) & (s.count < MOST_STEPS),
-        lambda s: _newton(s, *f(s.x)),
-        _search(x),
-    ).x
+
+    def unfinished(s):
+        return ~(s.step <= near * jnp.maximum(1.0, jnp.abs(s.x)))
+
+    last = jax.lax.while_loop(
+        lambda s: unfinished(s) & (s.count < MOST_STEPS), lambda s: _newton(s, *f(s.x)), _search(x)
+    )
+    return jnp.where(unfinished(last), jnp.nan, last.x)
 
 
 def _rise(curve: Curve, x: Number) -> tuple[Number, Number, Point]:

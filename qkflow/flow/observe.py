@@ -72,7 +72,8 @@ def check_target(problem: Problem, kind: str, values: Any, field: Any) -> None:
         require(name, values, lambda x: x < np.inf, "a number below infinity")
     elif not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(problem)):
         c = jax.tree.map(lambda v: np.asarray(v, float), problem.constants)
-        alpha, _, log_loss = (np.asarray(v) for v in observe(field, c, c.mu_ov_0, c.mu_qk_0))
+        with jax.ensure_compile_time_eval():  # the problem is concrete, also where a target is traced
+            alpha, _, log_loss = (np.asarray(v) for v in observe(field, c, c.mu_ov_0, c.mu_qk_0))
         if kind == "loss":
             start = np.exp(log_loss).min()
             what = f"positive and at most the start's ({shown(start)})"

@@ -388,3 +388,18 @@ def test_times_whose_first_estimate_is_poor(problem, log_t):
     # A loss near 1 - 1e-16 / |d log loss / d log t| tells the time no better than this.
     assert abs(by_loss.log_t[0] - log_t) <= 1e-11
     assert abs(by_loss.mu_qk[0] / by_time.mu_qk[0] - 1) <= 1e-11
+
+
+def test_a_search_does_not_go_round():
+    """From this start Newton's clipped steps lead back to where they came from."""
+    problem = Problem(parameterization="FACO", rates=LearningRates(1.0, 1e3), start=Start(5.0, 1e-5))
+    losses = np.linspace(2.567, 1.3, 7)
+    found = solve_exact(problem, at_loss=losses)
+    np.testing.assert_allclose(np.exp(found.log_loss), losses, rtol=1e-12)
+
+
+def test_a_concrete_problem_inside_jit():
+    plain = solve_exact(Problem(), at_loss=0.1).alpha
+    np.testing.assert_allclose(
+        jax.jit(lambda x: solve_exact(Problem(), at_loss=x).alpha)(0.1), plain, rtol=1e-14
+    )

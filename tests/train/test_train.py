@@ -206,7 +206,6 @@ def test_nothing_compiles_when_only_numbers_change(caplog):
         ({"start": "random", "start_scale": -1.0}, "`start_scale` must be positive"),
         ({"start_scale": 0.1}, "`start_scale` is for the identity and random starts"),
         ({"batch_size": 8}, "`batch_size` is for the mode sgd"),
-        ({"hidden_width": 8}, "`hidden_width` is for factorized circuits"),
         ({"start": "zero"}, "`start` must be one of aligned, identity, random, but is 'zero'"),
         ({"mode": "adam"}, "`mode` must be one of population, sgd, but is 'adam'"),
     ],

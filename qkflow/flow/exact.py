@@ -293,7 +293,7 @@ def _x_near_time(curve: Curve, goal: Number) -> Number:
     for _ in range(3):  # e^(alpha_0 rise) <= 1 + e^log_scaled R_OV(mu_OV)
         rise = jnp.logaddexp(0.0, log_scaled + jnp.log(curve.rescaling(c.mu_ov_0 + rise))) / curve.alpha_0
     first = jnp.where(rise < 1e-100, goal - pace, jnp.log(curve.w_bound(jnp.maximum(rise, 1e-100))))
-    return _descend(f, first, near=0.1)
+    return _descend(f, first, near=1e-3)
 
 
 def _slowness(curve: Curve, w: Number) -> Number:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,30 +20,44 @@ FOLLOWED = 0.1
 def judge_bounds(claim: Claim, evidence: Evidence, quantity: str, **details: Any) -> Claim:
     """Hold the exact and the integrated trajectory against every bound of a quantity in scope."""
     excesses: dict[str, np.ndarray] = {}
+    at = {}
     followed: dict[str, list[float]] = {}
     for trajectory in (evidence.by_time, evidence.integrated_by_time):
         for bound in bounds_of(trajectory, quantity, evidence):
             place = f"{bound.name}, {trajectory.method}"
             excesses[place] = bound.excess(getattr(trajectory, quantity))
+            at[place] = {"log_t": trajectory.log_t, quantity: getattr(trajectory, quantity), "bound": bound.value}
             if trajectory.method == "exact":
                 followed[bound.name] = _followed(bound, trajectory, quantity)
     if not any("above" in place for place in excesses):
-        return claim.without_verdict(
-            Verdict.OUT_OF_SCOPE, f"no upper bound of {quantity} is stated for this imbalance or vocabulary"
-        )
-    errors = {place: _worst(excess) for place, excess in excesses.items()}
-    worst = max(errors, key=errors.__getitem__)
-    beyond = np.flatnonzero(~(excesses[worst] <= (claim.tolerance or 0.0)))
-    if beyond.size:
-        log_t = np.asarray(evidence.by_time.log_t)[beyond[0]]
-        details["first_violation"] = {
-            "bound": worst,
-            "log_t": float(log_t),
-            "by": float(excesses[worst][beyond[0]]),
-        }
+        return claim.out_of_scope(f"no upper bound of {quantity} is stated for this imbalance or vocabulary")
     regimes = [f"{name} {_interval(span)}" for name, span in followed.items()]
-    horizon = f"t = 0 to log t = {HORIZON:g}; growth within {FOLLOWED:.0%} of the bound: {'; '.join(regimes)}"
-    return claim.judged(errors, horizon=horizon, followed_from_to_log_t=followed, **details)
+    judged = claim.judged(
+        excesses,
+        at=at,
+        horizon=f"log t = {HORIZON:g}",
+        followed_from_to_log_t=followed,
+        **details,
+    )
+    why = f"growth within {FOLLOWED:.0%} of the bound: {'; '.join(regimes)}"
+    judged = dataclasses.replace(judged, why=why)
+    proofs = {name: p for name, p in evidence.proofs.items() if name in followed}
+    return _with_proofs(judged, proofs) if proofs else judged
+
+
+def _with_proofs(judged: Claim, proofs: Mapping[str, Any]) -> Claim:
+    """Raise a verified claim to a proof when every bound in scope was proved by ball arithmetic."""
+    documents = {name: proof.document() for name, proof in proofs.items()}
+    for name, proof in proofs.items():
+        if proof.verdict == "refuted":
+            where = {"part": name, **proof.document()["first_violation"]}
+            return dataclasses.replace(judged, verdict=Verdict.FALSIFIED, first_violation=where)
+    missed = [name for name, proof in proofs.items() if proof.verdict != "proved"]
+    if missed:
+        why = f"{judged.why}; not proved within the budget: {', '.join(missed)}"
+        return dataclasses.replace(judged, why=why, details={**judged.details, "proofs": documents})
+    judged = dataclasses.replace(judged, horizon="all t >= 0")
+    return judged.proved("ball arithmetic", proofs=documents)
 
 
 def _interval(span: list[float]) -> str:
@@ -52,11 +68,6 @@ def bounds_of(trajectory: Trajectory, quantity: str, evidence: Evidence) -> list
     """The bounds of a quantity that are in scope, at the trajectory's times."""
     bounds = growth_bounds(evidence.problem, trajectory.log_t, trajectory.mu_ov, field=evidence.field)
     return [bound for bound in bounds.values() if bound.quantity == quantity and bound.value is not None]
-
-
-def _worst(excess: np.ndarray) -> float:
-    """The largest excess, negative where a bound is kept with room; infinite when one is not a number."""
-    return float("inf") if np.isnan(excess).any() else float(excess.max()) + 0.0
 
 
 def _followed(bound: Bound, trajectory: Trajectory, quantity: str) -> list[float]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 
 from qkflow.setting import Constants, Problem
-from qkflow.verify.claim import Claim, Verdict, largest
+from qkflow.verify.claim import Claim, Scope, relative
 from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="derivation",
     statement="Along the flow derived from the loss (1 + (m/n) e^mu_QK) drive_QK = r b beta (M-1)/(M Q) "
     "mu_OV drive_OV identically, which integrates; the field that is solved is that flow.",
-    source="paper; derivation, first integral",
-    scope="identity",
+    source="paper",
+    shown="derivation#first integral",
+    scope=Scope.IDENTITY,
     compared="both sides as symbols; the derived expressions to 30 digits, and the field, at random points",
     reason="rounding of a dozen operations",
     tolerance=1e-12,
@@ -36,17 +36,13 @@ def judge(evidence: Evidence) -> Claim:
     factor, of_ov, of_qk = flow.separated
     identity = sp.simplify(flow.explicit(of_qk * flow.drive_qk - factor * of_ov * flow.drive_ov))
     if identity != 0 or of_ov != mu_OV:
-        return CLAIM.judged({"both sides as symbols": float("inf")}, residual=str(identity))
-    errors = _errors(evidence.problem, evidence.field, flow)
-    judged = CLAIM.judged(errors)
-    return (
-        judged
-        if judged.verdict is not Verdict.VERIFIED
-        else dataclasses.replace(judged, verdict=Verdict.PROVED)
-    )
+        return CLAIM.judged({"both sides as symbols": np.inf}, residual=str(identity))
+    errors, places = _errors(evidence.problem, evidence.field, flow)
+    judged = CLAIM.judged(errors, at=dict.fromkeys(errors, places), horizon="all states, as symbols")
+    return judged.proved("symbols; 30 digits against float64")
 
 
-def _errors(problem: Problem, field: Any, flow: Any) -> dict[str, float]:
+def _errors(problem: Problem, field: Any, flow: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Relative errors of the field in the problem's setting, at random states, rates and imbalances."""
     random = np.random.default_rng(1)
     ov, qk = random.uniform(0.1, 8.0, POINTS), random.uniform(-2.0, 6.0, POINTS)
@@ -64,8 +60,8 @@ def _errors(problem: Problem, field: Any, flow: Any) -> dict[str, float]:
     errors = {}
     for name, (expression, values) in found.items():
         exact = np.array([_value(flow.explicit(expression), c, ov, qk, k) for k in range(POINTS)])
-        errors[name] = largest(np.asarray(values) - exact, abs(exact))
-    return errors
+        errors[name] = relative(np.asarray(values) - exact, abs(exact))
+    return errors, {"mu_ov": ov, "mu_qk": qk}
 
 
 def _value(expression: Any, c: Constants, mu_ov: np.ndarray, mu_qk: np.ndarray, k: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,31 @@ class Evidence:
         problem: solved and integrated at full size.
         record: what was measured on matrices.
         field: the derived field.
+        rigorous: whether bounds are to be proved by ball arithmetic as well.
     """
 
     problem: Problem
     record: Record
     field: Any = derived
+    rigorous: bool = False
+
+    @functools.cached_property
+    def proofs(self) -> Mapping[str, Any]:
+        """Of every bound in scope, by name, whether it holds for all t; empty unless `rigorous`."""
+        if not self.rigorous:
+            return {}
+        # Ball arithmetic is imported where it is used.
+        from qkflow.verify.rigorous import prove
+
+        return prove(self.problem)
+
+    @functools.cached_property
+    def trained_horizon(self) -> str:
+        """How far the matrices were trained."""
+        trainings = self.record.trainings.values()
+        steps = max(int(training.columns["step"][-1, -1]) for training in trainings)
+        fall = max(float(np.ptp(training.columns["log_loss"][-1])) for training in trainings)
+        return f"{len(trainings)} trainings of at most {steps:,} steps, loss falls by up to {np.exp(fall):.3g}"
 
     @functools.cached_property
     def losses(self) -> np.ndarray:

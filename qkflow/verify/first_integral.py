@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from qkflow.setting import Problem
-from qkflow.verify.claim import Claim, largest
+from qkflow.verify.claim import Claim, Scope, relative
 from qkflow.verify.evidence import Evidence
 from qkflow.verify.training_limit import extrapolate
 
@@ -15,8 +15,9 @@ CLAIM = Claim(
     id="first_integral",
     statement="F_QK(mu_QK) - r b kappa beta^2 (M-1) F_OV(mu_OV) is constant, dF_QK = (1 + (m/n) e^g) "
     "dg/R_QK(g/beta), dF_OV = u du/R_OV(u) (two modes: along sigma_1).",
-    source="derivation, first integral",
-    scope="identity",
+    source="derived",
+    shown="derivation#first integral",
+    scope=Scope.IDENTITY,
     compared="both sides along the integrated path (full size) and along the extrapolated trainings",
     reason="integration at rtol 1e-10 and extrapolated trainings, relative to what the integral has gained",
     tolerance=1e-8,
@@ -31,11 +32,12 @@ def judge(evidence: Evidence) -> Claim:
     for name, training in evidence.record.trainings.items():
         mu_ov, mu_qk = (extrapolate(training.columns[q])[2:] for q in ("mu_ov", "mu_qk"))
         paths[f"trained {name}"] = (training.problem, mu_ov, mu_qk)
-    errors = {}
+    errors, at = {}, {}
     for name, (problem, mu_ov, mu_qk) in paths.items():
         qk, ov = sides(problem, np.asarray(mu_ov), np.asarray(mu_qk))
-        errors[name] = largest(qk - ov, abs(ov))
-    return CLAIM.judged(errors)
+        errors[name] = relative(qk - ov, abs(ov))
+        at[name] = {"mu_ov": np.asarray(mu_ov), "mu_qk": np.asarray(mu_qk)}
+    return CLAIM.judged(errors, at=at, horizon=f"loss = {float(integrated.loss[-1]):.3g}")
 
 
 def sides(problem: Problem, mu_ov: np.ndarray, mu_qk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from qkflow.verify.claim import Claim, largest
+from qkflow.verify.claim import Claim, Scope, relative
 from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="loss_identity",
     statement="On the manifold alpha = m e^mu_QK / (m e^mu_QK + n) and loss = log(1 + (M-1) e^(-alpha "
     "mu_OV)).",
-    source="paper; derivation, loss",
-    scope="identity",
+    source="paper",
+    shown="derivation#Loss",
+    scope=Scope.IDENTITY,
     compared="mean softmax attention and mean cross-entropy of the trained matrices, and the derived "
     "observables",
     reason="rounding of means over the population, and of the mu's off the matrices",
@@ -22,14 +23,16 @@ CLAIM = Claim(
 
 def judge(evidence: Evidence) -> Claim:
     """Compare attention and log loss along every training, and log loss at every gradient."""
-    field, errors = evidence.field, {}
+    field, errors, at = evidence.field, {}, {}
     for name, training in evidence.record.trainings.items():
         c, seen = training.problem.constants, training.columns
         alpha = np.asarray(field.alpha(c, seen["mu_qk"]))
-        errors[f"{name}: attention"] = largest(alpha - seen["alpha"])
-        errors[f"{name}: loss"] = largest(field.log_loss(c, alpha * seen["mu_ov"]) - seen["log_loss"])
+        errors[f"{name}: attention"] = relative(alpha - seen["alpha"])
+        errors[f"{name}: loss"] = relative(field.log_loss(c, alpha * seen["mu_ov"]) - seen["log_loss"])
+        at[f"{name}: attention"] = at[f"{name}: loss"] = training.places
     for name, gradients in evidence.record.gradients.items():
         c, seen = gradients.problem.constants, gradients.columns
         z = np.asarray(field.alpha(c, seen["mu_qk"])) * seen["mu_ov"]
-        errors[f"{name}: loss off the start"] = largest(field.log_loss(c, z) - seen["log_loss"])
-    return CLAIM.judged(errors)
+        errors[f"{name}: loss off the start"] = relative(field.log_loss(c, z) - seen["log_loss"])
+        at[f"{name}: loss off the start"] = {q: seen[q] for q in ("mu_ov", "mu_qk")}
+    return CLAIM.judged(errors, at=at, horizon=evidence.trained_horizon)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from qkflow.verify.bounds import judge_bounds
-from qkflow.verify.claim import Claim
+from qkflow.verify.claim import Claim, Scope
 from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="ov_logarithmic",
     statement="mu_OV = O(log t): it lies between explicit bounds for all t, below with leading constant 1 in "
     "log t, above with 1 where a saturated bound is stated and 1/alpha(0) elsewhere.",
-    source="paper; proof in qkflow.flow.asymptotics",
-    scope="bound",
+    source="paper",
+    shown="qkflow.flow.asymptotics",
+    scope=Scope.BOUND,
     compared="exact and integrated mu_OV, and the bounds of the parameterization",
     reason="the bounds are touched at t = 0, and the routes agree to 1e-8",
     tolerance=1e-8,

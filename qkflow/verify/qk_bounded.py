@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from qkflow.verify.bounds import judge_bounds
-from qkflow.verify.claim import Claim
+from qkflow.verify.claim import Claim, Scope
 from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="qk_bounded",
     statement="mu_QK = O(log^2 t) as a bound: mu_QK keeps below the parameterization's explicit bounds "
     "in mu_OV for all t.",
-    source="paper; proof in qkflow.flow.asymptotics",
-    scope="bound",
+    source="paper",
+    shown="qkflow.flow.asymptotics",
+    scope=Scope.BOUND,
     compared="exact and integrated mu_QK, and the bounds of the parameterization at the same mu_OV",
     reason="the bounds are touched at t = 0, and the routes agree to 1e-8",
     tolerance=1e-8,

@@ -72,6 +72,11 @@ class Training:
         """(P,), the times."""
         return self.columns["step"][0] * self.columns["step_size"][0]
 
+    @property
+    def places(self) -> Columns:
+        """Coordinates of the (H, P) columns: step and step_size."""
+        return {"step": self.columns["step"], "step_size": self.columns["step_size"][:, None]}
+
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:

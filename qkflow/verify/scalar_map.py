@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qkflow.verify.claim import Claim, largest
+from qkflow.verify.claim import Claim, Scope, relative
 from qkflow.verify.descent import descend
 from qkflow.verify.evidence import Evidence
 
@@ -13,8 +13,9 @@ CLAIM = Claim(
     statement="From an aligned start a step h of gradient descent on the population takes every singular "
     "amplitude to sigma (1 + h^2 g^2) + h R(sigma) g and lambda to lambda (1 - h^2 g^2); a collapsed "
     "circuit to mu + h g.",
-    source="derived, qkflow.verify.descent",
-    scope="identity",
+    source="derived",
+    shown="qkflow.verify.descent",
+    scope=Scope.IDENTITY,
     compared="trained matrices at every recorded step, and the map iterated with the derived field",
     reason="rounding of 1e-16 a step, stretched by the flow over ten thousand steps, relative to the "
     "distance moved",
@@ -24,16 +25,17 @@ CLAIM = Claim(
 
 def judge(evidence: Evidence) -> Claim:
     """Iterate the map with every step size of every training."""
-    errors = {}
+    errors, at = {}, {}
     for name, training in evidence.record.trainings.items():
         seen = training.columns
         for step, size, *measured in zip(
             seen["step"], seen["step_size"], seen["mu_ov"], seen["mu_qk"], strict=True
         ):
             mapped = np.array(descend(training.problem, step, size, field=evidence.field))
-            error = largest(mapped - measured, moved(np.array(measured)))
-            errors[name] = max(errors.get(name, 0.0), error)
-    return CLAIM.judged(errors)
+            error = relative(mapped - measured, moved(np.array(measured)))
+            part = f"{name}, h = {float(size):.4g}"
+            errors[part], at[part] = error, {"step": step}
+    return CLAIM.judged(errors, at=at, horizon=evidence.trained_horizon)
 
 
 def moved(states: np.ndarray) -> np.ndarray:

@@ -56,6 +56,7 @@ def verify(
     record: Record | None = None,
     field: Any = derived,
     claims: Sequence[str] | None = None,
+    rigorous: bool = False,
     progress: Callable[[str], Any] | None = None,
 ) -> Report:
     """Hold theory, integration and trained matrices against each other.
@@ -69,6 +70,7 @@ def verify(
         record: what was measured on matrices before; `None` trains them now.
         field: the derived field to be judged.
         claims: identifiers of the claims to judge, in this order; `None` judges all.
+        rigorous: whether to prove the bounds for all t, and to hold the exact route against certified balls.
         progress: called with a line about what is being done.
 
     Returns:
@@ -89,7 +91,7 @@ def verify(
     require_float64()
     say = progress or (lambda line: None)
     record = measure(problem, progress=say) if record is None else record
-    evidence = Evidence(problem, record, field)
+    evidence = Evidence(problem, record, field, rigorous)
     judged = []
     for name in known if claims is None else claims:
         say(f"judging {name}")
@@ -102,8 +104,7 @@ def _judge(module: Any, evidence: Evidence) -> Claim:
     try:
         return module.judge(evidence)
     except (ArgumentError, FloatingPointError) as error:
-        # A theory that sends a solver nowhere has not been confirmed.
-        return module.CLAIM.judged({"no answer": float("inf")}, why=str(error))
+        return module.CLAIM.without_answer(str(error))
 
 
 def _curves(evidence: Evidence) -> Curves | None:

@@ -14,6 +14,7 @@ import enum
 import math
 import numbers
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -21,9 +22,16 @@ import numpy as np
 from jax.core import Tracer
 
 Number = Any
-"""A Python or NumPy number, an array of them, or a JAX array or tracer (dtype float or integer)."""
+"""A Python or NumPy number, an array of them, or a JAX array or tracer (dtype float or integer).
+
+A string ("0.1", "1e-4", "1/3", "inf") is kept as the exact number it spells, as are an int and a `Fraction`;
+a float means its binary value. Routes in float64 round to the nearest float; certificates do not.
+"""
 
 T = TypeVar("T")
+
+LARGEST_EXPONENT = 100_000
+"""Of a decimal that is kept exactly; beyond, it counts as 0 or infinite."""
 
 
 class ArgumentError(ValueError):
@@ -64,6 +72,52 @@ def _concrete(value: Number) -> np.ndarray | None:
     return np.asarray(value, dtype=float)
 
 
+def exact(value: Number) -> Number:
+    """A string as the int, `Fraction` or infinity that it spells; what spells none, and all else, as it is.
+
+    >>> exact("1e-1"), exact("2/6"), exact("50"), exact("inf"), exact(0.1)
+    (Fraction(1, 10), Fraction(1, 3), 50, inf, 0.1)
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        _, _, exponent = value.lower().partition("e")
+        if exponent and abs(int(exponent)) > LARGEST_EXPONENT:
+            return float(value)
+        number = Fraction(value)
+    except ZeroDivisionError:
+        return value
+    except ValueError:
+        try:
+            return float(value)  # inf and nan
+        except ValueError:
+            return value
+    return number.numerator if number.denominator == 1 else number
+
+
+def nearest(value: Number) -> Number:
+    """A `Fraction` as the nearest float; anything else as it is."""
+    return float(value) if isinstance(value, Fraction) else value
+
+
+def _keep_exact(obj: Any) -> None:
+    """Strings as the numbers they spell; an exact number must be one to float64 as well."""
+    for field in dataclasses.fields(obj):
+        name, value = field.name, exact(getattr(obj, field.name))
+        object.__setattr__(obj, name, value)
+        if not isinstance(value, Fraction):
+            continue
+        if name.startswith("n_") and value.denominator != 1:
+            raise ArgumentError(f"Argument `{name}` must be a whole number, but is {float(value)!r}.")
+        if value and not 1e-300 <= abs(value) <= 1e300:
+            what = "0 or between 1e-300 and 1e300 in size"
+            raise ArgumentError(f"Argument `{name}` must be {what}, but is about 1e{_magnitude(value)}.")
+
+
+def _magnitude(value: Fraction) -> int:
+    return round((value.numerator.bit_length() - value.denominator.bit_length()) * math.log10(2))
+
+
 def shown(value: Number) -> str:
     """A number as a message shows it: whole numbers without decimal point, of an array the first entry."""
     number = float(np.asarray(value, dtype=float).reshape(-1)[0])
@@ -93,16 +147,16 @@ def require(name: str, value: Number, holds: Callable[[np.ndarray], Any], what: 
 
 
 def _pytree(cls: type[T], static: tuple[str, ...] = ()) -> type[T]:
-    """Register a dataclass as a pytree whose unflattened copies skip `__post_init__`."""
+    """Register a dataclass as a pytree whose unflattened copies skip `__post_init__`; JAX sees floats."""
     names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     leaves = tuple(n for n in names if n not in static)
 
     def flatten_with_keys(obj):
-        keyed = tuple((jax.tree_util.GetAttrKey(n), getattr(obj, n)) for n in leaves)
+        keyed = tuple((jax.tree_util.GetAttrKey(n), nearest(getattr(obj, n))) for n in leaves)
         return keyed, tuple(getattr(obj, n) for n in static)
 
     def flatten(obj):
-        return tuple(getattr(obj, n) for n in leaves), tuple(getattr(obj, n) for n in static)
+        return tuple(nearest(getattr(obj, n)) for n in leaves), tuple(getattr(obj, n) for n in static)
 
     def unflatten(aux, children):
         obj = object.__new__(cls)
@@ -153,6 +207,7 @@ class OrthogonalSetting:
     score_scale: Number = 1.0
 
     def __post_init__(self) -> None:
+        _keep_exact(self)
         require("n_classes", self.n_classes, lambda x: _whole(x) & (x >= 2), "a whole number of at least 2")
         for name in ("n_distinct_vocab", "n_distinct", "n_common", "n_query_vocab"):
             value = getattr(self, name)
@@ -194,13 +249,14 @@ class LearningRates:
     ratio: Number = 1.0
 
     def __post_init__(self) -> None:
+        _keep_exact(self)
         for name in ("lr_ov", "ratio"):
             require(name, getattr(self, name), lambda x: (x > 0) & np.isfinite(x), "positive and finite")
 
     @property
     def lr_qk(self) -> Number:
         """eta_QK = ratio * lr_ov."""
-        return self.ratio * self.lr_ov
+        return nearest(self.ratio) * nearest(self.lr_ov)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,6 +279,7 @@ class Start:
     imbalance_qk: Number = 0.0
 
     def __post_init__(self) -> None:
+        _keep_exact(self)
         require("mu_ov_0", self.mu_ov, lambda x: (x >= 0) & np.isfinite(x), "finite and at least 0")
         require(
             "mu_qk_0", self.mu_qk, lambda x: abs(x) <= 700, "between -700 and 700, where e^mu_qk is a number"
@@ -305,7 +362,24 @@ class Problem:
 
     @property
     def constants(self) -> Constants:
-        """The problem's numbers, flat, in the order of `Constants`."""
+        """The problem's numbers, flat, in the order of `Constants`; exact ones as the nearest floats."""
+        return Constants(*map(nearest, self._numbers()))
+
+    @property
+    def exact_constants(self) -> Constants:
+        """The problem's numbers as they are meant: ints and `Fraction`s, and inf for an infinite vocabulary.
+
+        Raises:
+            ArgumentError: for an array or a traced number.
+
+        >>> Problem(rates=LearningRates(ratio="0.1")).exact_constants.ratio
+        Fraction(1, 10)
+        """
+        return Constants(
+            **{name: _rational(name, value) for name, value in self._numbers()._asdict().items()}
+        )
+
+    def _numbers(self) -> Constants:
         s, r, start = self.setting, self.rates, self.start
         return Constants(
             **{f.name: getattr(s, f.name) for f in dataclasses.fields(OrthogonalSetting)},
@@ -316,6 +390,15 @@ class Problem:
             imbalance_ov=start.imbalance_ov,
             imbalance_qk=start.imbalance_qk,
         )
+
+
+def _rational(name: str, value: Number) -> Number:
+    if isinstance(value, int | Fraction):
+        return value
+    if isinstance(value, Tracer) or np.ndim(value) > 0:
+        raise ArgumentError(f"Argument `{name}` must be one number for a certificate, but is {value!r}.")
+    number = float(value)
+    return number if math.isinf(number) else Fraction(number)
 
 
 for _cls in (OrthogonalSetting, LearningRates, Start):

@@ -26,7 +26,11 @@ def judge_bounds(claim: Claim, evidence: Evidence, quantity: str, **details: Any
         for bound in bounds_of(trajectory, quantity, evidence):
             place = f"{bound.name}, {trajectory.method}"
             excesses[place] = bound.excess(getattr(trajectory, quantity))
-            at[place] = {"log_t": trajectory.log_t, quantity: getattr(trajectory, quantity), "bound": bound.value}
+            at[place] = {
+                "log_t": trajectory.log_t,
+                quantity: getattr(trajectory, quantity),
+                "bound": bound.value,
+            }
             if trajectory.method == "exact":
                 followed[bound.name] = _followed(bound, trajectory, quantity)
     if not any("above" in place for place in excesses):

@@ -89,8 +89,8 @@ class Claim:
         """How many times the error fits into the tolerance: below 1 falsified, infinite without any error.
 
         >>> CLAIM = Claim("sum", "1 + 1 = 2", "derived", "-", Scope.IDENTITY, "a, b", "rounding", 1e-15)
-        >>> CLAIM.judged({"all": 1e-16}).margin, CLAIM.judged({"all": 2e-15}).margin
-        (10.0, 0.5)
+        >>> CLAIM.judged({"all": 1.25e-16}).margin, CLAIM.judged({"all": 2e-15}).margin
+        (8.0, 0.5)
         """
         if self.error is None:
             return None
@@ -107,8 +107,8 @@ class Claim:
         """The claim with its verdict: verified when every error is a number within the tolerance.
 
         Args:
-            errors: the errors of each part (such as a parameterization), arrays of any shape whose last axis
-                runs in time or towards smaller losses, scaled, not empty; negative where there is room; what is
+            errors: scaled errors of each part (such as a parameterization): arrays of any shape, not empty,
+                whose last axis runs in time or towards smaller losses; negative where there is room; what is
                 not a number counts as infinitely wrong.
             at: of a part, coordinates that name a place: by name, arrays that broadcast to its errors.
             horizon: how far was looked.

@@ -58,7 +58,7 @@ class Evidence:
         trainings = self.record.trainings.values()
         steps = max(int(training.columns["step"][-1, -1]) for training in trainings)
         fall = max(float(np.ptp(training.columns["log_loss"][-1])) for training in trainings)
-        return f"{len(trainings)} trainings of at most {steps:,} steps, loss falls by up to {np.exp(fall):.3g}"
+        return f"{steps:,} steps, loss falls {np.exp(fall):.3g}-fold ({len(trainings)} circuits)"
 
     @functools.cached_property
     def losses(self) -> np.ndarray:

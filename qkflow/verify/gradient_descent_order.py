@@ -15,7 +15,7 @@ CLAIM = Claim(
     shown="qkflow.verify.descent",
     scope=Scope.RATE,
     accepted="every observed order is 1 within the tolerance",
-    falsified="an observed order differs from 1 by more, or is not a number; undecided if a training hardly learns",
+    falsified="an order differs from 1 by more, or is not a number; undecided if a training hardly learns",
     compared="mu_OV and mu_QK of the trained matrices at five halvings of h, and the exact flow at the same "
     "time",
     reason="the next order shifts the observed one by some 3 % at the largest step, which was chosen so",

@@ -2,8 +2,8 @@
 
 Proof. Fix z above the start's, u = z/alpha(g), and let G(g) be the integral of (1 + rho e^g) d tau from g0,
 which grows with g and does not know r. The first integral reads G(g) = r K (F_OV(z/alpha(g)) - F_OV(u0)) with
-K > 0. Its left side increases in g; its right side decreases in g, because alpha increases and F_OV does, and
-is proportional to r. So its root g increases strictly with r where the right side is positive, that is u > u0;
+K > 0. Its left side increases in g; its right side decreases in g, because alpha and F_OV increase, and is
+proportional to r. So its root g increases strictly with r where the right side is positive, that is u > u0;
 alpha increases with it and u = z/alpha decreases.
 """
 
@@ -54,7 +54,9 @@ def judge(evidence: Evidence) -> Claim:
         errors[f"{name}: mu_QK"], errors[f"{name}: mu_OV"] = _quotients(ratios, unseen)
         at[f"{name}: mu_QK"] = at[f"{name}: mu_OV"] = {"log_loss": log_loss}
     lowest = float(evidence.losses[-1])
-    judged = CLAIM.judged(errors, at=at, horizon=f"loss = {lowest:.3g}, ratios 1e-2 to 1e2 times the problem's")
+    judged = CLAIM.judged(
+        errors, at=at, horizon=f"loss = {lowest:.3g}, ratios 1e-2 to 1e2 times the problem's"
+    )
     return judged.proved("symbols; float64") if _signs_hold() else judged
 
 

@@ -49,7 +49,10 @@ def judge(evidence: Evidence) -> Claim:
             spread = abs(limit - extrapolate(rows[1:]))
             distance = abs(limit - np.asarray(getattr(evidence.flows[name], quantity)))
             part = f"{name}: {quantity}"
-            errors[part], at[part] = relative(distance, moved(limit)), {"t": evidence.record.trainings[name].t}
+            errors[part], at[part] = (
+                relative(distance, moved(limit)),
+                {"t": evidence.record.trainings[name].t},
+            )
             beyond[part] = relative(np.maximum(distance - spread, 0.0), moved(limit))
             uncertainty[part] = float(relative(spread, moved(limit)).max())
     vague = max(uncertainty, key=uncertainty.__getitem__)

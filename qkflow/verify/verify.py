@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,15 +91,20 @@ def verify(
         if np.ndim(value):
             raise ArgumentError(f"Argument `{name}` must be a single number to be verified, but is an array.")
     require_float64()
+    began, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
     say = progress or (lambda line: None)
     record = measure(problem, progress=say) if record is None else record
     evidence = Evidence(problem, record, field, rigorous)
     judged = []
-    for name in known if claims is None else claims:
-        say(f"judging {name}")
+    chosen = list(known if claims is None else claims)
+    for k, name in enumerate(chosen):
+        say(f"judging {k + 1} of {len(chosen)}: {name}")
         judged.append(_judge(known[name], evidence))
     curves = _curves(evidence) if claims is None else None
-    return Report(problem, record.setting, tuple(judged), curves)
+    seconds = time.perf_counter() - clock
+    return Report(
+        problem, record.setting, tuple(judged), curves, began.isoformat(timespec="seconds"), seconds
+    )
 
 
 def _judge(module: Any, evidence: Evidence) -> Claim:

@@ -210,7 +210,9 @@ def test_ov_logarithmic(evidence):
     route = solve_exact(slower, at_log_time=evidence.log_times)
     judged = ov_logarithmic.judge(pretend(evidence, by_time=route))
     assert judged.verdict is Verdict.FALSIFIED
-    assert judged.details["first_violation"]["bound"] == "ov_below, exact"
+    assert judged.first_violation is not None
+    assert judged.first_violation["part"] == "ov_below, exact"
+    assert judged.first_violation["mu_ov"] < judged.first_violation["bound"]
 
 
 def test_qk_bounded(evidence):
@@ -220,7 +222,8 @@ def test_qk_bounded(evidence):
     route = solve_exact(at_ratio(1.01)(Problem()), at_log_time=evidence.log_times)
     judged = qk_bounded.judge(pretend(evidence, by_time=route))
     assert judged.verdict is Verdict.FALSIFIED
-    assert judged.details["first_violation"]["by"] > 1e-8
+    assert judged.first_violation is not None
+    assert judged.first_violation["times_the_tolerance"] > 1.0
 
 
 def test_bounds_are_out_of_scope_where_none_is_stated(evidence):
@@ -233,7 +236,7 @@ def test_bounds_are_out_of_scope_where_none_is_stated(evidence):
 
 
 def test_sharper(evidence):
-    assert sharper.judge(evidence).verdict is Verdict.VERIFIED
+    assert sharper.judge(evidence).verdict is Verdict.PROVED
     backwards = pretend(evidence, ratios=evidence.ratios[::-1])
     assert sharper.judge(backwards).verdict is Verdict.FALSIFIED
     same = pretend(evidence, integrated_ratios=[evidence.integrated_ratios[0]] * 5)

@@ -1,5 +1,6 @@
 """The three forms of a report."""
 
+import dataclasses
 import html.parser
 import json
 import math
@@ -9,10 +10,13 @@ import pytest
 
 from qkflow.setting import ArgumentError, Problem
 from qkflow.trajectory import dumps
-from qkflow.verify import Claim, Report, Verdict, verify
+from qkflow.verify import Claim, Report, Scope, Verdict, verify
+from qkflow.verify.verify import MODULES
 from tests.verify.stored import stored
 
-CLAIM = Claim("first", "a < b & c", "paper", "identity", "this, and that", "rounding", tolerance=1e-3)
+CLAIM = Claim(
+    "first", "a < b & c", "paper", "derivation#Loss", Scope.IDENTITY, "this, and that", "rounding", 1e-3
+)
 TRAINED = {"n_classes": 4, "seeds": [0]}
 
 
@@ -21,18 +25,20 @@ def report(*claims: Claim) -> Report:
 
 
 def test_ok_means_nothing_falsified():
-    good, open_ = CLAIM.judged({"a": 0.0}), CLAIM.without_verdict(Verdict.UNDECIDED, "too short")
+    good, open_ = CLAIM.judged({"a": 0.0}), CLAIM.undecided("too short")
     assert report(good, open_).ok
     assert not report(good, CLAIM.judged({"a": math.nan})).ok
 
 
 def test_the_table_lines_up():
-    other = Claim("a_longer_name", "d", "derived, elsewhere", "rate", "these, and those", "order", 0.05)
-    lines = report(CLAIM.judged({"a": 1e-5}), other.judged({"x": 7.0})).table().splitlines()
-    assert {line.index(text) for line, text in zip(lines[1:3], ("this, and", "these, and"))} == {
-        lines[0].index("what was compared")
-    }
-    assert "falsified: a_longer_name: worst at x" in lines
+    other = dataclasses.replace(CLAIM, id="a_longer_name", scope=Scope.STATISTICAL, tolerance=0.05)
+    fine = CLAIM.judged({"a": 1e-5}, horizon="here")
+    wrong = other.judged({"x": [0.0, 7.0]}, at={"x": {"log_t": [1.0, 2.5]}}, horizon="there")
+    lines = report(fine, wrong).table().splitlines()
+    assert [lines[1].index("here"), lines[2].index("there")] == [lines[0].index("held up to")] * 2
+    assert (
+        "falsified: a_longer_name: first violated in x by 1.4e+02 times the tolerance at log_t = 2.5" in lines
+    )
     assert lines[-1] == "1 verified, 1 falsified"
 
 
@@ -43,17 +49,18 @@ def test_the_document_is_strict_and_says_where_it_was_made():
     assert document["seeds"] == [0]
     assert document["dtype"] == "float64"
     assert {"versions", "device"} <= set(document)
-    wanted = {"id", "statement", "source", "scope", "compared", "verdict", "error", "tolerance", "details"}
+    wanted = {field.name for field in dataclasses.fields(Claim)} | {"margin"}
     assert wanted <= set(document["claims"][0])
 
 
 class Page(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
-        self.ids, self.outside = [], []
+        self.ids, self.outside, self.links = [], [], []
 
     def handle_starttag(self, tag, attrs):
         self.ids += [value for name, value in attrs if name == "id"]
+        self.links += [(v or "")[1:] for name, v in attrs if tag == "a" and name == "href"]
         outside = ("src", "href", "xlink:href", "data", "action")
         self.outside += [v for name, v in attrs if name in outside and not (v or "").startswith("#")]
 
@@ -75,7 +82,15 @@ def test_the_page_is_self_contained(page):
 def test_the_page_shows_every_claim(page):
     for name in ("reduction", "gradient_descent_order", "qk_bounded", "sharper"):
         assert f"<b>{name}</b>" in page
-    assert "falsified" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    assert 'class="verdict falsified"' not in page
+    assert "a bound with a proof" not in page  # nor the text of a module that no claim names
+
+
+def test_every_claim_links_to_its_derivation(page):
+    parser = Page()
+    parser.feed(page)
+    assert len(parser.links) == len(MODULES)
+    assert set(parser.links) <= set(parser.ids)
 
 
 def test_text_is_escaped():

@@ -5,7 +5,21 @@ import dataclasses
 import sympy as sp
 
 from qkflow.symbolic import Derivation
-from qkflow.symbolic.symbols import M, Q, b, eta_OV, eta_QK, lambda_OV, m, mu_OV, n
+from qkflow.symbolic.symbols import (
+    B,
+    M,
+    Q,
+    b,
+    beta,
+    eta_OV,
+    eta_QK,
+    lambda_OV,
+    lambda_QK,
+    m,
+    mu_OV,
+    n,
+    sigma,
+)
 
 
 def _altered(derivation: Derivation, names: str, change) -> Derivation:
@@ -23,9 +37,17 @@ PLANTED = {
     "R = 1 in a factorized circuit": lambda d: _altered(
         d, "rescaling_ov rescaling_qk", lambda x: sp.Integer(1)
     ),
+    "imbalance dropped from R": lambda d: _altered(
+        d, "rescaling_ov rescaling_qk", lambda x: x.subs({lambda_OV: 0, lambda_QK: 0})
+    ),
+    "R of the product, not of its square root": lambda d: _altered(
+        d, "rescaling_qk", lambda x: sp.sqrt(lambda_QK**2 + sigma**2)
+    ),
     "eta_QK and eta_OV swapped": lambda d: _altered(
         d, "drive_ov drive_qk", lambda x: x.subs({eta_QK: eta_OV, eta_OV: eta_QK}, simultaneous=True)
     ),
     "sign of a gradient": lambda d: _altered(d, "drive_qk", lambda x: -x),
+    "common keys that do not learn": lambda d: _altered(d, "line_gap", lambda x: x.subs(B, sp.oo)),
+    "score scale dropped": lambda d: _altered(d, "drive_qk line_gap gap", lambda x: x.subs(beta, 1)),
 }
 """The planted errors by name: each takes a derivation to a wrong one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ CLAIM = Claim(
     source="paper",
     shown="derivation#first integral",
     scope=Scope.IDENTITY,
-    compared="both sides as symbols; the derived expressions to 30 digits, and the field, at random points",
+    compared="both sides as symbols; the derived expressions to 30 digits, and the field, at random states "
+    "of random settings",
     reason="rounding of a dozen operations",
     tolerance=1e-12,
 )
 POINTS = 12
+_COUNTS = ("n_classes", "n_distinct_vocab", "n_distinct", "n_common", "n_common_vocab", "n_query_vocab")
+_REALS = ("score_scale", "lr_ov", "ratio", "imbalance_ov", "imbalance_qk")
 
 
 def judge(evidence: Evidence) -> Claim:
@@ -43,19 +47,25 @@ def judge(evidence: Evidence) -> Claim:
 
 
 def _errors(problem: Problem, field: Any, flow: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Relative errors of the field in the problem's setting, at random states, rates and imbalances."""
+    """Relative errors of the field at random states of random settings, the first of them the problem's."""
     random = np.random.default_rng(1)
     ov, qk = random.uniform(0.1, 8.0, POINTS), random.uniform(-2.0, 6.0, POINTS)
-    names = ("lr_ov", "ratio", "imbalance_ov", "imbalance_qk")
-    c = problem.constants._replace(**{name: random.uniform(0.1, 3.0, POINTS) for name in names})
+    draws = {name: random.integers(2, 30, POINTS).astype(float) for name in _COUNTS}
+    draws["n_common_vocab"] = np.where(np.arange(POINTS) % 2, math.inf, draws["n_common_vocab"])
+    draws |= {name: random.uniform(0.1, 3.0, POINTS) for name in _REALS}
+    for name in (*_COUNTS, "score_scale"):
+        draws[name][0] = float(getattr(problem.constants, name))
+    c = problem.constants._replace(**draws)
     found = {
         "drive_OV": (flow.drive_ov, field.drive_ov(c, ov, qk)),
         "drive_QK": (flow.drive_qk, field.drive_qk(c, ov, qk)),
         "R_OV": (flow.rescaling_ov, field.rescaling_ov(c, ov)),
         "R_QK": (flow.rescaling_qk, field.rescaling_qk(c, qk)),
         "alpha": (flow.attention, field.alpha(c, qk)),
-        "separation": (flow.separation, np.broadcast_to(field.separation(c), POINTS)),
-        "line gap": (flow.line_gap, np.broadcast_to(field.line_gap(c), POINTS)),
+        "separation": (flow.separation, field.separation(c)),
+        "line gap": (flow.line_gap, field.line_gap(c)),
+        "nu_1": (flow.singular_values_qk[0], field.singular_values_qk(c)[0]),
+        "nu_2": (flow.singular_values_qk[1], field.singular_values_qk(c)[1]),
     }
     errors = {}
     for name, (expression, values) in found.items():

@@ -37,8 +37,9 @@ _SYMBOLS = (
     "u = mu_OV, the logit gap per unit of attention; g = mu_QK, the score gap; alpha, the attention on "
     "distinct tokens; z = alpha u; rho = m/n; a0 = alpha at the start; rho0 = rho e^g0; "
     "kappa = (1/b + 1/B)/(M Q); k = r b kappa beta^2 (M-1); gamma = k/2; gamma' = k/(2 sqrt(b)); "
-    "a = 2 sqrt(b Q); X = k (F_OV(u) - F_OV(u0)) with dF_OV = u du/R_OV; L(Y) = log Y + log log Y + log(e/(e-1)); "
-    "A(g0), the least slope of a secant of log g + rho Ei(g) from g0; h, the step size; t = steps times h."
+    "a = 2 sqrt(b Q)/beta; X = k (F_OV(u) - F_OV(u0)) with dF_OV = u du/R_OV; "
+    "L(Y) = log Y + log log Y + log(e/(e-1)); A(g0), the least slope of a secant of log g + rho Ei(g) from "
+    "g0; h, the step size; t = steps times h."
 )
 
 
@@ -161,7 +162,8 @@ class Report:
 <p>Matrices trained in: {html.escape(_trained(self.trained))}.</p>
 <p class="verdict {"verified" if self.ok else "falsified"}">{html.escape(self._summary())}</p>
 <h2>Claims</h2>
-<p>The margin is how many times the error fits into the tolerance: a claim below 1 is falsified.</p>
+<p>Where no other rule is named, a claim is accepted when {Claim.accepted}, and falsified when
+{Claim.falsified}. The margin is how many times the error fits into the tolerance.</p>
 <table><thead><tr>{head}</tr></thead><tbody>
 {"".join(_row(claim) for claim in self.claims)}</tbody></table>
 {figures}
@@ -264,12 +266,9 @@ def _note(claim: Claim) -> str:
 def _row(claim: Claim) -> str:
     small = [note] if (note := _note(claim)) else []
     small += [f"held up to: {claim.horizon}"] if claim.horizon and claim.error is not None else []
-    small += [
-        f"accepted: {claim.accepted}",
-        f"falsified: {claim.falsified}",
-        f"tolerance: {claim.reason}",
-        f"precision: {claim.precision}",
-    ]
+    rules = {"accepted": claim.accepted, "falsified": claim.falsified}
+    small += [f"{name}: {rule}" for name, rule in rules.items() if rule != getattr(Claim, name)]
+    small += [f"tolerance: {claim.reason}", f"precision: {claim.precision}"]
     compared = html.escape(claim.compared) + "".join(f"<br><small>{html.escape(s)}</small>" for s in small)
     numbers = "".join(
         f'<td class="number">{_number(x)}</td>' for x in (claim.error, claim.tolerance, claim.margin)

@@ -43,12 +43,13 @@ def judge(evidence: Evidence) -> Claim:
     start = float(evidence.problem.start.mu_qk)
     exact = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.ratios]
     integrated = [(np.asarray(c.mu_ov), np.asarray(c.mu_qk) - start) for c in evidence.integrated_ratios]
-    trained_losses, trained = _trained(evidence)
     routes: dict[str, tuple[Ratios, np.ndarray, float]] = {
         "exact": (exact, evidence.ratios[0].log_loss, SOLVED),
         "integrated": (integrated, evidence.integrated_ratios[0].log_loss, SOLVED),
-        "trained": (trained, trained_losses, INTERPOLATED),
     }
+    if evidence.record.ratios:
+        trained_losses, trained = _trained(evidence)
+        routes["trained"] = trained, trained_losses, INTERPOLATED
     errors, at = {}, {}
     for name, (ratios, log_loss, unseen) in routes.items():
         errors[f"{name}: mu_QK"], errors[f"{name}: mu_OV"] = _quotients(ratios, unseen)

@@ -10,8 +10,8 @@ log t that differ by 1/2 or more, q in [-4, 4], and all powers of t. A class is 
 every rival is excluded; any other outcome is `undecided`, with the reason. "Fits" has two meanings:
 
 * as exactly as the noise allows: the smooth part of the residual (its projection on the first ten polynomials
-  in the order of the points) is no larger than noise makes it, and no rival comes within four standard
-  deviations;
+  in the order of the points) is no larger than noise makes it, and no rival comes within ten standard
+  deviations, so that a law between the classes does not hide in the noise;
 * or, where no law is exact, within 1/1000 of the series' spread while no rival comes within 1/100: a leading
   order that a long window shows. `Growth.exact` says which.
 
@@ -38,6 +38,9 @@ MODES = 10
 """Polynomials that carry the smooth part of a series: the laws need fewer, and noise fills them all alike."""
 SIGMAS, SMOOTH_LIMIT = 4.0, 28.0
 """Four standard deviations, and the same probability (6e-5) for chi^2 of the six degrees left by a law."""
+APART = 10.0
+"""Standard deviations by which every rival is excluded. At four, mu_OV between two regimes (noise of 1 %) was
+called log log t: a law between the classes must show before it can pass for one of them."""
 CLOSE, FAR = 1e-3, 1e-2
 """Deviations over the spread: of a law that is only a leading order, and of the rivals it leaves behind."""
 ROUNDING, ROUNDING_32 = 1e-9, 1e-5
@@ -345,7 +348,7 @@ class _Judge:
             kind = fitting[0]
             rivals = self.rivals(kind)
             rival = min(rivals, key=rivals.__getitem__)
-            if rivals[rival] > self.of(kind) + self.gap:
+            if rivals[rival] > self.of(kind) + self.gap * (APART / SIGMAS) ** 2:
                 return kind, f"{kind.value} fits up to noise, and no other law does", True
             why = f"the window does not separate {kind.value} from {_named(rival)}"
             return GrowthClass.UNDECIDED, why, False

@@ -10,12 +10,12 @@ import qkflow
 ROOT = pathlib.Path(qkflow.__file__).parent
 FLOORS = (
     ("setting",),
-    ("trajectory",),
+    ("trajectory", "growth"),
     ("symbolic", "data", "models", "plots"),
     ("flow", "train"),
     ("verify", "reproduce"),
     ("__init__",),
-    ("cli",),
+    ("cli", "testing"),
 )
 """Lowest first. Modules of one floor do not import each other, except models, which read the data."""
 

@@ -1,0 +1,275 @@
+r"""Leading orders of mu_OV, mu_QK and 1 - alpha for large t, with constants, and what is left beside them.
+
+Write l = log t, u = mu_OV, g = mu_QK, y = 1 + rho e^g = 1/(1 - alpha), z = alpha u, k' = `field.separation`,
+S(g) = d mu_QK / d tau (beta (1/b + 1/B) where QK is collapsed, the sum of w_i nu_i R_QK(sigma_i) where it is
+factorized), I(g) = integral of (1 + rho e^s)/S(s) ds from g0 and A(u) = F_OV(u) - F_OV(u0). The flow keeps
+I = k' A. For every problem, whatever its start, vocabularies, score scale and imbalances, as t grows:
+
+    z    = q' log u + log(c t) + o(1)                    q' = 0, c = eta_OV/b;  q' = 1, c = 2 eta_OV/sqrt(b)
+    u/l -> 1
+    g    = p log g + q log l + log(Gamma/rho) + o(1)     p = 0 QK collapsed, 1 factorized
+    1 - alpha = (1 + o(1)) / (Gamma g^p l^q)             q = 2 OV collapsed, 1 factorized
+
+with Gamma = k' s f, S ~ s g^p, A ~ f u^q: s = beta (1/b + 1/B) or 2 nu_1, f = 1/2 or 1/(2 sqrt(b)). With B
+infinite that is Gamma = gamma (CACO), 2 sqrt(bQ) gamma/beta (FACO), gamma' (CAFO), 2 sqrt(bQ) gamma'/beta (FAFO)
+with gamma = r b kappa beta^2 (M-1)/2 and gamma' = gamma/sqrt(b). With B finite a factorized QK circuit has 2 nu_1
+k' = 2 nu_1 r b beta (M-1)/(M Q), for the first of its two modes outgrows the second. Imbalances do not enter.
+
+Proofs.
+
+* u. e^z + M - 1 <= M e^u and R_OV >= R_OV(u0) give u >= log(e^u0 + R_OV(u0) a0 eta_OV t/(b M)) -> infinity. By
+  dy/du = k' alpha u S/R_OV >= B u/R_OV, B = k' a0 min S, also (1 - alpha) u <= d (`attention_gap`) for all t, so
+  du/dt <= (eta_OV/b) R_OV(u) e^(d - u). As d(e^u/R_OV)/du <= e^u/R_OV, integrating gives u - log R_OV(u) <=
+  log(e^u0/R_OV(u0) + e^d eta_OV t/b). So u/l -> 1.
+* g. Exactly, log(rho e^g) = log S + log I - D(g) = log S + log(k' A) - D, D = log(S I) - log(rho e^g). A ~ f u^q ~
+  f l^q, for R_OV(u) - 2 sqrt(b) u -> 0. For a collapsed QK circuit D = log(1 - e^(g0-g) + (g - g0) e^-g/rho) -> 0.
+  For a factorized one (log S)' <= c/s, c = nu_1/nu_2, once both sigma_i >= 0: with p_i = w_i sigma_i >= 0, p_1 +
+  p_2 = s, S' S = 4 sum nu_i^2 p_i <= 4 nu_1 sum nu_i p_i <= 2 nu_1 S and S >= 2 nu_2 s. So S(g)/S(g - v) <= (1 -
+  v/g)^-c <= e^(2 log(2) c v/g) for v <= g/2, and S >= min S before; as S(g) >= S(s) too,
+      log(1 - e^(-g/2)) <= D <= log(1/(1 - 2 log(2) c/g) + S/(min S) ((g - g0) e^-g/rho + e^(-g/2))).
+  S/(2 nu_1 g) -> 1: it lies between 1 - (1 - nu_2/nu_1) p_2/g and 1 + |lambda| sum w_i nu_i/(2 nu_1 g), and p_2/g
+  -> 0 because sigma_2 grows as sigma_1^(nu_2/nu_1). This is slow: (2 log log t)^-(1 - nu_2/nu_1).
+* 1 - alpha = alpha/(rho e^g), and alpha -> 1.
+* z. (e^z + M - 1) dz/dt = (eta_OV/b) N with N = alpha^2 R_OV (1 + (1 - alpha) V), V = dg/dlog u = k' S u^2
+  (1 - alpha)/R_OV. By the law of g, V -> q and N/R_OV -> 1. Let nu = d log N/dz. As dlog z = dlog u + (1 - alpha)
+  dg, nu = O(1/z). So N falls by at most e^(-nu (z - s)) from s to z, and log t = z - log(eta_OV N/b) + log K with
+  1/(1 + nu) <= K + o(1) <= 1/(1 - nu). So z - log(eta_OV t/b) - log R_OV -> 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from qkflow.flow import derived
+from qkflow.flow._relation import Place, Relation
+from qkflow.setting import Problem
+from qkflow.trajectory import Trajectory
+
+SATURATED = 10.0
+"""rho e^mu_QK from which on a state counts as saturated."""
+_TWICE_LOG_2 = 2.0 * math.log(2.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leading:
+    """The leading orders of one problem as numbers.
+
+    Args:
+        gamma: Gamma in 1 - alpha ~ 1/(Gamma mu_QK^p log(t)^q).
+        power_qk: p, 0 for a collapsed QK circuit, 1 for a factorized one.
+        power_ov: q, 2 for a collapsed OV circuit, 1 for a factorized one.
+        log_rho: log(m/n).
+        log_pace: log c in z ~ log(c t), or log u + log(c t) for a factorized OV circuit.
+    """
+
+    gamma: float
+    power_qk: int
+    power_ov: int
+    log_rho: float
+    log_pace: float
+
+    def z(self, log_t: Any, mu_ov: Any) -> np.ndarray:
+        """The leading order of z = alpha mu_OV."""
+        return self.log_pace + np.asarray(log_t) + (2 - self.power_ov) * np.log(mu_ov)
+
+    def mu_qk(self, log_t: Any, mu_qk: Any) -> np.ndarray:
+        """The leading order of mu_QK, in which mu_QK itself stands once where QK is factorized."""
+        return -self.log_rho - self.log_rest(log_t, mu_qk)
+
+    def log_rest(self, log_t: Any, mu_qk: Any) -> np.ndarray:
+        """The log of the leading order of 1 - alpha."""
+        return -math.log(self.gamma) - self.power_qk * np.log(mu_qk) - self.power_ov * np.log(log_t)
+
+
+def leading(problem: Problem, field: Any = derived) -> Leading:
+    """The leading orders of an unbatched problem.
+
+    >>> order = leading(Problem())
+    >>> print(f"{order.gamma:.4f} {order.power_qk} {order.power_ov}")
+    0.0095 0 2
+    """
+    c, kind = problem.constants, problem.parameterization
+    even = c._replace(imbalance_ov=0.0, imbalance_qk=0.0)
+    rate_ov = float(field.rescaling_ov(even, 1.0)) if kind.ov_factorized else 1.0
+    if kind.qk_factorized:
+        slope = float(field.rescaling_qk(even, 1.0)) * float(field.singular_values_qk(c)[0])
+    else:
+        slope = float(field.line_gap(c))
+    return Leading(
+        gamma=float(field.separation(c)) * slope / (rate_ov if kind.ov_factorized else 2.0),
+        power_qk=int(kind.qk_factorized),
+        power_ov=1 if kind.ov_factorized else 2,
+        log_rho=float(field.log_odds(c, 0.0)),
+        log_pace=math.log(c.lr_ov / c.n_distinct_vocab * rate_ov),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Remainder:
+    """A quantity less its leading order, and the interval in which the proofs put it; arrays over the times.
+
+    Args:
+        value: the remainder; it tends to 0.
+        low, high: the interval, which shrinks to it.
+        size: sum of the sizes of its next orders: a remainder much smaller is passing through 0.
+    """
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    size: np.ndarray
+
+    def outside(self, noise: Any) -> np.ndarray:
+        """Distance from the interval's middle over half its width, widened by `noise`; at most 1 inside."""
+        half = 0.5 * (self.high - self.low) + noise
+        return abs(self.value - 0.5 * (self.high + self.low)) / half
+
+    def resolved(self, noise: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The remainder and its uncertainty: `value`, or the interval where that is narrower than `noise`."""
+        half = 0.5 * (self.high - self.low)
+        better = half < noise
+        value = np.where(better, 0.5 * (self.high + self.low), self.value)
+        return value, np.where(better, half, noise)
+
+
+def remainders(trajectory: Trajectory, field: Any = derived) -> dict[str, Remainder]:
+    """The remainders of z, mu_qk and log(1 - alpha) along a solved trajectory.
+
+    Args:
+        trajectory: an unbatched problem at increasing log times, beyond its onset. The interval of z takes
+            the largest |d log N/dz| seen from half of log t on, and a tenth more: it is meant for times whose
+            half is among them.
+        field: the derived field whose constants are used.
+
+    >>> import jax; jax.config.update("jax_enable_x64", True)
+    >>> from qkflow.flow.exact import solve_exact
+    >>> found = remainders(solve_exact(Problem(), at_log_time=[690.0, 2e3, 1e4]))
+    >>> [f"{x:.2g}" for x in found["mu_qk"].value]
+    ['-0.013', '-0.0041', '-0.00079']
+    """
+    order, relation = leading(trajectory.problem, field), Relation(trajectory.problem, field)
+    log_t, u, g = (np.asarray(x, float) for x in (trajectory.log_t, trajectory.mu_ov, trajectory.mu_qk))
+    alpha, log_rest = np.asarray(trajectory.alpha), np.asarray(trajectory.log_one_minus_alpha)
+    place = relation.at(g)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        of_qk = g - order.mu_qk(log_t, g)
+        of_rest = log_rest - order.log_rest(log_t, g)
+        true_slope = math.log(relation.nus[0] * relation.unit) + np.log(g) if order.power_qk else 0.0
+        slope = np.log(place.slope) - (true_slope if order.power_qk else math.log(relation.line_gap))
+        qk = slope - place.defect
+        shares = [_log_share(relation, u, log_t, order.power_ov) for u in (*_ov_bounds(relation, log_t), u)]
+        low, high, share = shares
+    size = abs(share) + abs(qk)
+    return {
+        "z": _of_z(trajectory, order, relation, place),
+        "mu_qk": Remainder(of_qk, low + qk, high + qk, size),
+        "one_minus_alpha": Remainder(
+            of_rest, np.log(alpha) - high - qk, np.log(alpha) - low - qk, size + abs(np.log(alpha))
+        ),
+    }
+
+
+def _log_share(relation: Relation, mu_ov: np.ndarray, log_t: np.ndarray, power: int) -> np.ndarray:
+    """log(A(u) / (f l^q)), f l^q being what A(l) tends to."""
+    limit = log_t**2 / 2.0 if power == 2 else log_t / relation.rate_ov
+    return np.log(relation.area(mu_ov)) - np.log(limit)
+
+
+def _ov_bounds(relation: Relation, log_t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the proofs say of mu_OV at log t, for every problem."""
+    rest_0 = relation.rest_0
+    log_r0 = math.log(relation.rescaling_0)
+    slowest = log_r0 + math.log1p(-rest_0) - math.log(relation.c.n_classes) + relation.log_pace
+    low = np.logaddexp(relation.u0, slowest + log_t)
+    most = np.logaddexp(relation.u0 - log_r0, _gap(relation) + relation.log_pace + log_t)
+    high = 2.0 * abs(most) + 4.0 * (1.0 + relation.rate_ov + relation.imbalance_ov)
+    for _ in range(100):  # from above down to the largest root of u = most + log R_OV(u)
+        high = np.minimum(high, most + np.log(relation.rescaling(high)))
+    return low, high
+
+
+def _of_z(trajectory: Trajectory, order: Leading, relation: Relation, place: Place) -> Remainder:
+    log_t, u = np.asarray(trajectory.log_t, float), np.asarray(trajectory.mu_ov, float)
+    alpha, rest = np.asarray(trajectory.alpha), np.exp(np.asarray(trajectory.log_one_minus_alpha))
+    z, rescaling = alpha * u, relation.rescaling(u)
+    stretch = relation.separation * place.slope * u**2 * rest / rescaling  # V = d mu_QK / d log u
+    boost = rest * stretch
+    power = (relation.rate_ov * u / rescaling) ** 2  # d log R_OV / d log u
+    growth = 2.0 * boost + power
+    growth = growth + boost / (1.0 + boost) * ((place.bend - 2.0 * alpha) * stretch + 2.0 - power)
+    nu = abs(growth) / (1.0 + boost) / z
+    nu = 1.1 * np.array([np.max(nu[(log_t >= x / 2.0) & (log_t <= x)]) for x in log_t])
+    ideal = relation.rate_ov * u if order.power_ov == 1 else 1.0
+    parts = np.array([2.0 * np.log1p(-rest), np.log(rescaling / ideal), np.log1p(boost)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_n = 2.0 * np.log(alpha * np.sqrt(rescaling * (1.0 + boost)))
+        least = 2.0 * math.log1p(-relation.rest_0) + math.log(relation.rescaling_0)
+        early = np.exp(log_n - least - z + np.logaddexp(z / 2.0, np.log(relation.c.n_classes * z)))
+        late = np.where(nu < 1.0, 1.0 / (1.0 - np.minimum(nu, 1.0)), np.inf)
+        low = parts.sum(0) - np.log(late + early)
+        high = parts.sum(0) + np.log1p(nu) - np.log1p(-np.exp(-z / 2.0))
+    return Remainder(z - order.z(log_t, u), low, high, abs(parts).sum(0))
+
+
+def attention_gap(problem: Problem, field: Any = derived) -> float:
+    """d with (1 - alpha) mu_OV <= d for all t, in every circuit.
+
+    y = 1/(1 - alpha) has y - y0 >= B A(u), B = k' a0 min S. With s = u - u0, A = s (u + u0)/(R_OV(u) + R_OV(u0)) >=
+    s^2/(2 |lambda| + 2 sqrt(b) s), because R_OV(u) <= |lambda| + 2 sqrt(b) u (collapsed: lambda = 1, no b). So s/y
+    <= 2 sqrt(b)/B + sqrt(|lambda|/(2 B y0)), and u0/y <= (1 - a0) u0.
+
+    >>> print(f"{attention_gap(Problem()):.4f}")
+    16.2221
+    """
+    return _gap(Relation(problem, field))
+
+
+def _gap(relation: Relation) -> float:
+    rest_0 = relation.rest_0
+    b = relation.separation * (1.0 - rest_0) * relation.least_slope
+    root = math.sqrt(relation.imbalance_ov * rest_0 / (2.0 * b))
+    return rest_0 * relation.u0 + relation.rate_ov / b + root
+
+
+def beyond(problem: Problem, mu_qk: Any, field: Any = derived) -> tuple[np.ndarray, np.ndarray]:
+    """The remainder of mu_QK where mu_QK is given, at log t to e^(mu_QK/2) and more, and its bound.
+
+    The time is log t = u but for a part that is less than d + log R_OV + |log(eta_OV/b)| + ...; the bound is that of
+    the proof above and does not use `leading`.
+
+    Args:
+        problem: unbatched.
+        mu_qk: 1-D, at least 100 and twice the start's; up to 1e6 the remainder keeps ten digits.
+        field: the derived field whose constants are used.
+
+    Returns:
+        The remainders and their bounds, which tend to 0.
+
+    >>> value, bound = beyond(Problem(parameterization="FAFO"), [100.0, 1e4, 1e6])
+    >>> [f"{x:.1e}" for x in value], [f"{x:.1e}" for x in bound]
+    (['-1.0e-02', '-1.0e-04', '-1.0e-06'], ['1.4e-02', '1.4e-04', '1.4e-06'])
+    """
+    order, relation, g = leading(problem, field), Relation(problem, field), np.asarray(mu_qk, float)
+    place, log_u = relation.at(g), relation.log_mu_ov(g)
+    value = g - (-order.log_rho + math.log(order.gamma) + order.power_qk * np.log(g) + order.power_ov * log_u)
+    c, kind = relation.c, problem.parameterization
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        log_rescaling = np.log(relation.imbalance_ov + relation.rate_ov) + np.maximum(log_u, 0.0)
+        late = _gap(relation) + 2.0 * abs(relation.log_pace) + math.log(c.n_classes) + log_rescaling
+        late = late + 2.0 * abs(math.log(relation.rescaling_0)) - math.log1p(-relation.rest_0)
+        late = late + relation.u0 + relation.rescaling_0 + relation.imbalance_ov
+        crumbs = 4.0 * np.exp(np.log(late) - log_u)
+        ratio = float(relation.nus[0] / relation.nus[-1]) if kind.qk_factorized else 0.0
+        early = place.slope / relation.least_slope
+        early = early * ((g - relation.g0) * np.exp(-g - order.log_rho) + np.exp(-g / 2.0))
+        steep = np.where(g > 2.0 * _TWICE_LOG_2 * ratio, 1.0 / (1.0 - _TWICE_LOG_2 * ratio / g), np.inf)
+        bound = np.log(steep + early) - np.log1p(-np.exp(-g / 2.0)) + crumbs
+        if kind.qk_factorized:
+            second = np.where(place.second >= 0, (1.0 - 1.0 / ratio) * place.second, np.inf)
+            uneven = relation.imbalance_qk * float(relation.weights @ relation.nus)
+            bound = bound - np.log1p(-second) + np.log1p(uneven / (relation.unit * relation.nus[0] * g))
+    return value, bound

@@ -222,8 +222,8 @@ class Curve:
 
     # power series around w
 
-    def series(self, w: arb) -> tuple[arb_series, arb_series, arb_series]:
-        """mu_OV of `straight`, d Y / dw and e^gap as power series around w."""
+    def series(self, w: arb, unit: arb) -> tuple[arb_series, arb_series]:
+        """d Y / dw and e^gap as power series in y around w, at w + unit y."""
         n = ctx.cap
         straight, flat_area = self.straight(w)
         if self.kind.ov_factorized:
@@ -232,13 +232,13 @@ class Curve:
             power, terms = arb(1), []
             for j in range(n):
                 terms.append(power * (dual if j % 2 else straight))
-                power *= self.s / (j + 1)
+                power *= self.s * unit / (j + 1)
             u = arb_series(terms, prec=n)
         else:
-            u = arb_series([straight, 1], prec=n)
-        tau = (u.integral() + arb_series([flat_area], prec=n)) * self.tau_rate
+            u = arb_series([straight, unit], prec=n)
+        tau = (u.integral() * unit + arb_series([flat_area], prec=n)) * self.tau_rate
         e_gap = self._gap_series(tau).exp()
-        return u, (e_gap * self.alpha_0 + self.rest_0) * u, e_gap
+        return (e_gap * self.alpha_0 + self.rest_0) * u, e_gap
 
     def _gap_series(self, tau: arb_series) -> arb_series:
         if not self.modes:

@@ -1,4 +1,4 @@
-"""The reduced flow in 45-digit arithmetic, sharing neither code nor method with the package.
+"""The reduced flow to 27 digits and more, sharing neither code nor method with the package.
 
 The ordinary differential equations of the flow, written with polynomial right-hand sides in
 omega (d omega = d mu_OV / R_OV), are integrated by their Taylor series: no closed form, no first integral, no
@@ -8,25 +8,35 @@ rescaling.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import mpmath as mp
 
 from qkflow.setting import Problem
 
-DIGITS = 45
-ORDER = 40
-WINDOW = 130
-"""Time counts from z_end - WINDOW on: what came before is below e^-WINDOW times factors of at most e^60."""
+DIGITS = 27
+"""Correct ones, unless more are asked for."""
+GUARD = 18
+"""Further digits that are calculated with."""
+
+
+def _exactly(number) -> mp.mpf:
+    if isinstance(number, Fraction):
+        return mp.mpf(number.numerator) / number.denominator
+    return mp.mpf(number)
 
 
 class Reference:
-    """One problem; `solve(kind, value)` gives the state as mpmath numbers."""
+    """One problem; `solve(kind, value)` gives the state as mpmath numbers, to so many digits."""
 
-    def __init__(self, problem: Problem):
-        mp.mp.dps = DIGITS
+    def __init__(self, problem: Problem, digits: int = DIGITS):
+        self.dps = mp.mp.dps = digits + GUARD
+        self.order = digits * 3 // 2
+        self.tolerance = mp.mpf(10) ** -digits
+        # Time counts from z_end - window on: what came before is below e^-window times factors of at most e^60.
+        self.window = 68 + digits * mp.log(10)
         self.kind = problem.parameterization
-        numbers = {
-            k: mp.inf if v == float("inf") else mp.mpf(v) for k, v in problem.constants._asdict().items()
-        }
+        numbers = {k: _exactly(v) for k, v in problem.constants._asdict().items()}
         self.__dict__.update(numbers)
         M, b, B, Q = self.n_classes, self.n_distinct_vocab, self.n_common_vocab, self.n_query_vocab
         self.rho = self.n_distinct / self.n_common
@@ -61,7 +71,7 @@ class Reference:
         }
 
     def _series(self, state, timed):
-        """Taylor coefficients in omega from a state, to ORDER."""
+        """Taylor coefficients in omega from a state, to the order."""
         M, b = self.n_classes, self.n_distinct_vocab
         c = 4 * b if self.kind.ov_factorized else mp.mpf(0)
         u, R, g, q = [state["u"]], [state["R"]], [state["g"]], [state["q"]]
@@ -73,7 +83,7 @@ class Reference:
         def product(x, y, k):
             return mp.fdot(x[: k + 1], reversed(y[: k + 1]))
 
-        for k in range(ORDER):
+        for k in range(self.order):
             ds.append(self.pull * product(u, q, k))
             if modes:
                 slope = mp.mpf(0)
@@ -103,15 +113,14 @@ class Reference:
         watched = [u, R, q, *(s for m in modes for s in m)] + ([E, inv] if timed else [])
         return series, watched
 
-    @staticmethod
-    def _step(watched):
-        """A step at which the last terms of every watched series are below 1e-27 of its value."""
+    def _step(self, watched):
+        """A step at which the last terms of every watched series are below the tolerance of its value."""
         steps = []
         for s in watched:
             size = abs(s[0]) or mp.mpf("1e-3") * abs(s[1])
             for k in range(max(1, len(s) - 3), len(s)):
                 if size and s[k]:
-                    steps.append((mp.mpf("1e-27") * size / abs(s[k])) ** (mp.mpf(1) / k))
+                    steps.append((self.tolerance * size / abs(s[k])) ** (mp.mpf(1) / k))
         return min(steps) if steps else mp.mpf(1)
 
     @staticmethod
@@ -132,7 +141,7 @@ class Reference:
         return state["t"]
 
     def _goal(self, kind, value):
-        value = mp.mpf(value)
+        value = _exactly(value)
         return {
             "attention": lambda: -mp.log(1 - value),
             "loss": lambda: mp.log((self.n_classes - 1) / mp.expm1(value)),
@@ -170,7 +179,7 @@ class Reference:
         x = mp.log(h) - 1
         for _ in range(300):
             fx = f(x)
-            if abs(fx) < mp.mpf("1e-32"):
+            if abs(fx) < self.tolerance * mp.mpf("1e-5"):
                 break
             low, high = (x, high) if fx < 0 else (low, x)
             slope = (f(x + mp.mpf("1e-12")) - fx) * mp.mpf("1e12")
@@ -180,8 +189,8 @@ class Reference:
 
     def solve(self, kind, value, nudge=0):
         """The state at a target; `nudge` changes the target relatively (log_time: absolutely)."""
-        mp.mp.dps = DIGITS
-        key = (kind, mp.mpf(value))
+        mp.mp.dps = self.dps
+        key = (kind, _exactly(value))
         if getattr(self, "_last", (None,))[0] != key:
             goal = self._goal(kind, value)
             if kind in ("loss", "attention"):
@@ -190,10 +199,10 @@ class Reference:
             else:
                 z_end = mp.log(goal) + mp.log(self.lr_ov / self.n_distinct_vocab) - 70
             z_0 = self._z(self.state0)
-            start = z_0 if z_end - WINDOW < z_0 else z_end - WINDOW
+            start = z_0 if z_end - self.window < z_0 else z_end - self.window
             self._last = (key, self._walk(kind, goal, start))
         _, series, h = self._last[1]
-        value = mp.mpf(value)
+        value = _exactly(value)
         goal = self._goal(kind, value + nudge if kind == "log_time" else value * (1 + nudge))
         x = self._find(kind, goal, series, h)
         return self.observed(self._at(series, x))

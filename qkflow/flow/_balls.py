@@ -185,7 +185,10 @@ class Curve:
 
     def density(self, z: Ball, odds: Ball, d_omega: Ball) -> Ball:
         """d t / d w."""
-        return self.pace * (z.exp() + (self.M - 1)) * (1 + 1 / odds) * d_omega
+        middle = z.real.mid()
+        # apart, because of a wide ball around a large number Arb's exponential is wider than need be
+        e_z = (z - middle).exp() * middle.exp()
+        return self.pace * (e_z + (self.M - 1)) * (1 + 1 / odds) * d_omega
 
     def state(self, w: arb, area: arb) -> State:
         """The curve at w > 0, where Y = area."""

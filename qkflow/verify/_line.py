@@ -79,7 +79,7 @@ class Line:
         """A(g0) = min over h > 0 of [N(g0 + h) - N(g0)]/h, N = log g + rho Ei g (balanced QK circuit).
 
         N' = (1 + rho e^g)/g has a derivative with the sign of rho e^g (g - 1) - 1, which rises: N' falls,
-        then rises. The secant's slope S falls where S > N' and rises where S < N', so it has one bottom, where N'
+        then rises. The secant's slope S falls where S > N' and rises where S < N': one bottom, where N'
         is rising or g = g0, and A = N' there. Bracketed by the sign of S - N', A is at most S at the upper
         end, and at least N' at the lower end once N' is rising there.
         """
@@ -191,10 +191,10 @@ class Line:
 class _Clock:
     """Time along a line: an enclosure of the integral of dt/dh from 0, remembered where it was asked for.
 
-    The first stretch [0, h], where dt/dh can be infinite, is bounded by the least and greatest dt/du on it;
-    after it panels hold the Taylor polynomial of dt/dh around their middle and the last coefficient's ball
-    over the whole panel: for even n, integral of f = sum over even j < n of 2 c_j w^{j+1}/(j+1) + 2 c_n
-    w^{n+1}/(n+1) with c_n in its ball, since x^n >= 0.
+    The first stretch, where dt/dh can be infinite, is bounded by the least and greatest dt/du on it; so is
+    what lies so far below the end that it does not count. After it panels hold the Taylor polynomial of dt/dh
+    around their middle and the last coefficient's ball over the whole panel: for even n, integral of f = sum
+    over even j < n of 2 c_j w^{j+1}/(j+1) + 2 c_n w^{n+1}/(n+1) with c_n in its ball, since x^n >= 0.
     """
 
     def __init__(self, line: Line):
@@ -209,30 +209,69 @@ class _Clock:
         """
         place = bisect.bisect_right(self.known, h, key=lambda entry: entry[0]) - 1
         at, time = self.known[place]
-        if at == 0 and h > 0:
+        if at == h:
+            return time
+        skipped = self._skipped(at, h)
+        if skipped is not None:
+            at, time = skipped
+        elif at == 0:
             at, time = self._first(h)
         while at < h:
             step = min(h, at + Fraction(2) ** (math.floor(math.log2(at)) - 1))
             at, time = step, self._advance(at, step, time)
-            self.known.insert(bisect.bisect_right(self.known, at, key=lambda entry: entry[0]), (at, time))
+            if skipped is None or at == h:  # earlier times would be worth little after a leap
+                self.known.insert(bisect.bisect_right(self.known, at, key=lambda entry: entry[0]), (at, time))
         return time
+
+    def _slowness(self, above: Point, rescaling: arb, alpha: arb) -> arb:
+        """dt/du from its three parts."""
+        line = self.line
+        return line.b * ((above.mu_ov * above.alpha).exp() + line.others) / (alpha * line.lr_ov * rescaling)
 
     def _first(self, h: Fraction) -> tuple[Fraction, arb]:
         """A first stretch, so short that its crude bound has the accuracy aimed at."""
         line, first = self.line, self.line.start
         for _ in range(40):
             last = line.at(h)
-
-            def slowness(point: Point, rescaling: arb, alpha: arb) -> arb:
-                above = (point.mu_ov * point.alpha).exp() + line.others
-                return line.b * above / (alpha * line.lr_ov * rescaling)
-
-            fast = slowness(first, line.rescaling_ov(last.mu_ov), last.alpha)
-            slow = slowness(last, line.r_ov0, first.alpha)
+            fast = self._slowness(first, line.rescaling_ov(last.mu_ov), last.alpha)
+            slow = self._slowness(last, line.r_ov0, first.alpha)
             if slow - fast <= fast * ball(_GOAL):
                 return h, (last.mu_ov - line.u0) * fast.union(slow)
             h /= 256
         raise TooLongError("The start is too steep for the precision.")
+
+    def _skipped(self, known: Fraction, h: Fraction) -> tuple[Fraction, arb] | None:
+        """A place after `known`, and the time there, crudely, if that is nothing against the time at h."""
+        line, last = self.line, self.line.at(h)
+        near = self._before(h, 1)
+        if near is None:
+            return None
+        point = line.at(near)
+        least = (last.mu_ov - point.mu_ov) * self._slowness(point, line.rescaling_ov(last.mu_ov), last.alpha)
+        for drop in (40, 80, 160, 320):
+            place = self._before(h, drop)
+            if place is None or place <= known:
+                return None
+            point = line.at(place)
+            most = (point.mu_ov - line.u0) * self._slowness(point, line.r_ov0, line.start.alpha)
+            if most <= least * ball(_GOAL):
+                return place, arb(0).union(most)
+        return None
+
+    def _before(self, h: Fraction, drop: int) -> Fraction | None:
+        """A place where z is between `drop` and twice that below its value at h."""
+
+        def z(place: Fraction) -> arb:
+            point = self.line.at(place)
+            return point.mu_ov * point.alpha
+
+        low, high, end = Fraction(0), h, z(h)
+        if not z(low) <= end - drop:
+            return None
+        while not z(low) >= end - 2 * drop:
+            middle = (low + high) / 2
+            low, high = (middle, high) if z(middle) <= end - drop else (low, middle)
+        return low
 
     def _advance(self, h1: Fraction, h2: Fraction, time: arb) -> arb:
         stack, panels = [(h1, h2)], 0

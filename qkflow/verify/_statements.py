@@ -7,10 +7,11 @@ reaches the state, turns it into one inequality along the curve; for an upper bo
     f(h) = c X(h) - T(g)  or  c t(h) - T(u)  >= 0,
 
 and its negative for a lower one. T(start) <= 0: it is 0 but for bounds by L, where L(e^v/v) =
-log[(v - log v) e^v] + log(e/(e-1)) >= v since log v <= v/e. The sign of f' is that of a *margin*, bounded
-below and above on [h1, h2], h2 possibly infinite, from values at the two ends alone:
+log[(v - log v) e^v] + log(e/(e-1)) >= v since log v <= v/e. With m = log(c dX/dT) or log(c dt/dT) the
+derivative of f is (e^m - 1) T'. The range of m on [h1, h2], h2 possibly infinite, follows from values at the
+two ends:
 
-* every part of a margin is monotone in h, u, alpha or 1 - alpha, none of which turns;
+* every part of it is monotone in h, u, alpha or 1 - alpha, none of which turns;
 * or a valley, which falls and then rises, so that its least value is at an end or at its known bottom:
   e^g/g (bottom 1), e^g/(g^2/2 + g) (bottom sqrt 2), and (1 + W)/v, W e^W = e^{v-C}, C = log(e/(e-1)), whose
   derivative has the sign of q(W) = W (C + log W - 2) - 1: -1 at W = 0, falling to e^{1-C}, then rising;
@@ -39,7 +40,7 @@ class Form(NamedTuple):
         scope: whether it is stated for a line.
         bound: the bound as a function of c X or c t.
         inverse: T as a function of h or u.
-        margin: range of a number with the sign of f' on [h1, h2], from (line, c, h1, h2).
+        slope: range of log(dX/dT) or log(dt/dT) on [h1, h2], from (line, h1, h2).
         below: whether it is a lower bound.
         touched: whether f(0) is exactly 0.
         lemma: what the proof rests on beyond monotone parts.
@@ -48,7 +49,7 @@ class Form(NamedTuple):
     scope: Callable[[Line], bool]
     bound: Callable[[Line, arb], arb]
     inverse: Callable[[Line, arb], arb]
-    margin: Callable[..., Range]
+    slope: Callable[[Line, Fraction, Fraction | None], Range]
     below: bool = False
     touched: bool = True
     lemma: str = "monotone parts"
@@ -109,45 +110,42 @@ def psi(first: arb, last: arb) -> Range:
     return valley(value, first, last, bottom, least)
 
 
-def _product(factor: Fraction, value: arb) -> arb:
-    """factor times a value that may be infinite."""
-    return arb(0) if factor == 0 else ball(factor) * value
+# mu_QK: log(dX/dT)
 
 
-# mu_QK: margins from h1, h2
+def _decay(x: arb) -> arb:
+    """e^-x, 0 at infinity."""
+    return arb(0) if x == INFINITY else (-x).exp()
 
 
-def _exp_rise(line: Line, h: Fraction | None) -> arb:
-    return INFINITY if h is None else ball(h).expm1()
+def _rise(x: arb) -> arb:
+    """e^x - 1, infinite at infinity."""
+    return INFINITY if x == INFINITY else x.expm1()
 
 
-def _margin_linear(line: Line, c: Fraction, h1, h2) -> Range:
-    fixed = _product(c - 1, 1 + line.rho0)
-    rise = ball(c) * line.rho0
-    return rise * _exp_rise(line, h1) + fixed, rise * _exp_rise(line, h2) + fixed
+def _h(h: Fraction | None) -> arb:
+    return INFINITY if h is None else ball(h)
 
 
-def _margin_below_linear(line: Line, c: Fraction, h1, h2) -> Range:
-    low, high = _margin_linear(line, c, h1, h2)
-    return -high, -low
+def _slope_linear(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
+    alpha0 = line.start.alpha
+    return (alpha0 * _rise(_h(h1))).log1p(), (alpha0 * _rise(_h(h2))).log1p()
 
 
-def _margin_log(line: Line, c: Fraction, h1, h2) -> Range:
-    ends = [
-        ball(c) + _product(c - 1, line.rho0 * (INFINITY if h is None else ball(h).exp())) for h in (h1, h2)
-    ]
-    return (ends[0], ends[1]) if c >= 1 else (ends[1], ends[0])
+def _slope_log(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
+    return (_decay(_h(h2)) / line.rho0).log1p(), (_decay(_h(h1)) / line.rho0).log1p()
 
 
-def _margin_secant(line: Line, c: Fraction, h1, h2) -> Range:
+def _slope_secant(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     g1, g2 = line.mu_qk(h1), line.mu_qk(h2)
     low, high = valley(lambda g: g.exp() / g, g1, g2, arb(1), arb(1).exp())
     last = arb(0) if h2 is None else 1 / g2
-    constant = line.least_slope
-    return ball(c) * (last + line.rho * low) - constant, ball(c) * (1 / g1 + line.rho * high) - constant
+    return ((last + line.rho * low) / line.least_slope).log(), (
+        (1 / g1 + line.rho * high) / line.least_slope
+    ).log()
 
 
-def _margin_root(line: Line, c: Fraction, h1, h2) -> Range:
+def _slope_root(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     g1, g2 = line.mu_qk(h1), line.mu_qk(h2)
     root = arb(2).sqrt()
 
@@ -156,77 +154,71 @@ def _margin_root(line: Line, c: Fraction, h1, h2) -> Range:
 
     low, high = valley(lambda g: g.exp() / square(g), g1, g2, root, root.exp() / (1 + root))
     last = arb(0) if h2 is None else 1 / (line.rho * square(g2))
-    return ball(c) * (last + low) - 1, ball(c) * (1 / (line.rho * square(g1)) + high) - 1
+    return (last + low).log(), (1 / (line.rho * square(g1)) + high).log()
 
 
-def _margin_saturated(line: Line, c: Fraction, h1, h2) -> Range:
+def _slope_saturated(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     g1, g2 = line.mu_qk(h1), line.mu_qk(h2)
     low, high = psi(g1, g2)
-    ends = [arb(0) if h is None else ((-g).exp() / line.rho).log1p() for h, g in ((h1, g1), (h2, g2))]
-    return low + ends[1] + ball(c).log(), high + ends[0] + ball(c).log()
+    return low + (_decay(g2) / line.rho).log1p(), high + (_decay(g1) / line.rho).log1p()
 
 
-def _margin_exponential(line: Line, c: Fraction, h1, h2) -> Range:
-    fixed = _product(c - 1, 1 + line.rho)
-    ends = [INFINITY if h is None else ball(c) * line.rho * line.mu_qk(h).expm1() + fixed for h in (h1, h2)]
-    return ends[0], ends[1]
+def _slope_exponential(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
+    share = line.rho / (1 + line.rho)
+    return (share * _rise(line.mu_qk(h1))).log1p(), (share * _rise(line.mu_qk(h2))).log1p()
 
 
-# mu_OV: margins are logarithms of dt/du over dT/du
+# mu_OV: log(dt/dT)
 
 
-def _diffuse_share(line: Line, first: Point, last: Point) -> Range:
-    """Range of log[(e^z + M - 1)/(alpha e^{alpha u})]."""
-    z1, z2 = first.mu_ov * first.alpha, last.mu_ov * last.alpha
-    low = arb(0) if z2 == INFINITY else (line.others * (-z2).exp()).log1p()
-    return low - last.alpha.log(), (line.others * (-z1).exp()).log1p() - first.alpha.log()
-
-
-def _margin_ov_below(line: Line, c: Fraction, h1, h2) -> Range:
+def _slope_below(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     first, last = line.between(h1, h2)
 
     def part(u: arb, rest: arb, log_rise: arb) -> arb:
         if u == INFINITY:
-            return INFINITY
+            return -INFINITY
         share = ((-rest * u).expm1() + line.others * (-u).expm1()) / line.n_classes
         faster = line.slope_ov**2 * (u - line.u0) * (u + line.u0) / (line.rescaling_ov(u) + line.r_ov0)
-        return -share.log1p() + (faster / line.r_ov0).log1p() + log_rise - ball(c).log()
+        return share.log1p() - (faster / line.r_ov0).log1p() - log_rise
 
-    return part(first.mu_ov, last.rest, first.log_rise), part(last.mu_ov, first.rest, last.log_rise)
+    return part(last.mu_ov, first.rest, last.log_rise), part(first.mu_ov, last.rest, first.log_rise)
 
 
-def _margin_ov_above(line: Line, c: Fraction, h1, h2) -> Range:
+def _share(line: Line, first: Point, last: Point) -> Range:
+    """Range of log[(e^z + M - 1)/(alpha e^z)], z = alpha u."""
+    rests = [(line.others * _decay(point.mu_ov * point.alpha)).log1p() for point in (last, first)]
+    return rests[0] - last.alpha.log(), rests[1] - first.alpha.log()
+
+
+def _slope_above(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     first, last = line.between(h1, h2)
-    low, high = _diffuse_share(line, first, last)
-    rest0 = line.start.rest
-    risen = [rest0 - first.rest if h1 else arb(0), rest0 - last.rest]  # of alpha
-    if not line.on:
-        risen[0] = arb(0)
-    return low + risen[0] * first.mu_ov + ball(c).log(), high + risen[1] * last.mu_ov + ball(c).log()
+    low, high = _share(line, first, last)
+    alpha0 = line.start.alpha
+    return low + alpha0 * _rise(first.log_rise) * first.mu_ov, high + alpha0 * _rise(
+        last.log_rise
+    ) * last.mu_ov
 
 
-def _margin_ov_above_balanced(line: Line, c: Fraction, h1, h2) -> Range:
+def _slope_above_balanced(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     first, last = line.between(h1, h2)
     low, high = psi(line.start.alpha * first.mu_ov, line.start.alpha * last.mu_ov)
-    plain = _margin_ov_above(line, c, h1, h2)
+    plain = _slope_above(line, h1, h2)
     return plain[0] + low, plain[1] + high
 
 
-def _margin_ov_saturated(line: Line, c: Fraction, h1, h2) -> Range:
+def _slope_above_saturated(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     first, last = line.between(h1, h2)
-    low, high = _diffuse_share(line, first, last)
-    least = last.rest * first.mu_ov
+    low, high = _share(line, first, last)
     most = line.most_diffuse(h1)
     if h2 is not None:
         most = most.min(first.rest * last.mu_ov)
-    fixed = delay(line) + ball(c).log()
-    return fixed + low - most, fixed + high - least
+    return delay(line) + low - most, delay(line) + high - last.rest * first.mu_ov
 
 
-def _margin_ov_balanced_saturated(line: Line, c: Fraction, h1, h2) -> Range:
+def _slope_above_balanced_saturated(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
     first, last = line.between(h1, h2)
     low, high = psi(first.mu_ov, last.mu_ov)
-    plain = _margin_ov_saturated(line, c, h1, h2)
+    plain = _slope_above_saturated(line, h1, h2)
     return plain[0] + low, plain[1] + high
 
 
@@ -305,27 +297,27 @@ FORMS = {
     "ov_below": Form(
         lambda line: True,
         *_log_growth(_one, lambda line: line.r_ov0 * line.start.alpha / line.n_classes),
-        _margin_ov_below,
+        _slope_below,
         below=True,
     ),
-    "ov_above": Form(lambda line: not line.ov_factorized, *_log_growth(_alpha0, _alpha0), _margin_ov_above),
+    "ov_above": Form(lambda line: not line.ov_factorized, *_log_growth(_alpha0, _alpha0), _slope_above),
     "ov_above_saturated": Form(
         lambda line: line.on and not line.ov_factorized,
         *_log_growth(_one, lambda line: delay(line).exp()),
-        _margin_ov_saturated,
+        _slope_above_saturated,
         lemma=_DIFFUSE,
     ),
     "ov_above_balanced": Form(
         lambda line: line.ov_balanced,
         *_l_growth(_alpha0, _none),
-        _margin_ov_above_balanced,
+        _slope_above_balanced,
         touched=False,
         lemma=_PSI,
     ),
     "ov_above_balanced_saturated": Form(
         lambda line: line.on and line.ov_balanced,
         *_l_growth(_one, delay),
-        _margin_ov_balanced_saturated,
+        _slope_above_balanced_saturated,
         touched=False,
         lemma=f"{_DIFFUSE}; {_PSI}",
     ),
@@ -333,33 +325,33 @@ FORMS = {
         _collapsed,
         lambda line, x: line.g0 + x / (1 + line.rho0),
         lambda line, h: (1 + line.rho0) * h,
-        _margin_linear,
+        _slope_linear,
     ),
     "qk_above_log": Form(
         _collapsed,
         lambda line, x: line.g0 + (x / line.rho0).log1p(),
         lambda line, h: line.rho0 * h.expm1(),
-        _margin_log,
+        _slope_log,
     ),
     "qk_above_secant": Form(
         _balanced,
         lambda line, x: line.g0 + line.a * x / line.least_slope,
         lambda line, h: line.least_slope * h / line.a,
-        _margin_secant,
+        _slope_secant,
         lemma="A(g0) is the least secant",
     ),
     "qk_above_root": Form(
         _balanced,
         lambda line, x: -2 + ((line.g0 + 2) ** 2 + 4 * line.a * x / line.rho).sqrt(),
         lambda line, h: line.rho * h * (2 * line.g0 + 4 + h) / (4 * line.a),
-        _margin_root,
+        _slope_root,
         lemma="valley of e^g/(g^2/2 + g)",
     ),
     "qk_above_saturated": Form(
         _balanced,
         lambda line, x: big_l((line.g0.exp() / line.g0 + line.a * x / line.rho).log()),
         lambda line, h: line.rho / line.a * (inverse_l(line.g0 + h) - line.g0.exp() / line.g0),
-        _margin_saturated,
+        _slope_saturated,
         touched=False,
         lemma=_PSI,
     ),
@@ -367,17 +359,13 @@ FORMS = {
         _balanced,
         lambda line, x: line.g0 * (line.a * x / (1 + line.rho)).exp(),
         lambda line, h: (1 + line.rho) * (h / line.g0).log1p() / line.a,
-        _margin_exponential,
-    ),
-    "qk_below_linear": Form(
-        _collapsed,
-        lambda line, x: line.g0 + x / (1 + line.rho0),
-        lambda line, h: (1 + line.rho0) * h,
-        _margin_below_linear,
-        below=True,
+        _slope_exponential,
     ),
 }
-"""By name, in the order of `growth_bounds`; last a wrong one, log^2 t as a rate."""
+"""By name, in the order of `growth_bounds`."""
+
+RATE = "qk_below_linear"
+FORMS[RATE] = FORMS["qk_above_linear"]._replace(below=True)
 
 
 class Statement:
@@ -392,15 +380,17 @@ class Statement:
     def __init__(self, name: str, line: Line, constant: Fraction):
         self.form, self.line, self.constant = FORMS[name], line, constant
         self.of_ov = name.startswith("ov")
-        self.sign = -1 if self.form.below else 1
         self.by_definition = name == "qk_above_secant" and constant == 1
 
-    def margin(self, h1: Fraction, h2: Fraction | None) -> Range:
-        """Range of a number with the sign of f' on [h1, h2]."""
-        return self.form.margin(self.line, self.constant, h1, h2)
+    def slope(self, h1: Fraction, h2: Fraction | None) -> Range:
+        """Range of the logarithm of f's rising part's derivative over the other's, on [h1, h2]."""
+        low, high = self.form.slope(self.line, h1, h2)
+        shift = ball(self.constant).log()
+        low, high = low + shift, high + shift
+        return (-high, -low) if self.form.below else (low, high)
 
-    def _sides(self, h: Fraction) -> tuple[arb, arb]:
-        """c X or c t, and T, at h; both never fall.
+    def sides(self, h: Fraction) -> tuple[arb, arb]:
+        """What f is the difference of, at h: c X or c t, and T, for a lower bound the other way round.
 
         Raises:
             TooLongError: where the curve is not explicit, or time along it takes too many panels.
@@ -409,21 +399,15 @@ class Statement:
         if not line.on:
             raise TooLongError("The curve is not explicit.")
         if self.of_ov:
-            return ball(self.constant) * line.clock(h), self.form.inverse(line, line.at(h).mu_ov)
-        return ball(self.constant) * line.x(h), self.form.inverse(line, ball(h))
-
-    def value(self, h: Fraction) -> arb:
-        """f(h)."""
-        given, needed = self._sides(h)
-        return self.sign * (given - needed)
-
-    def kept(self, h1: Fraction, h2: Fraction) -> bool:
-        """Whether the two sides' values at the ends alone show f >= 0 on [h1, h2]."""
-        (given1, needed1), (given2, needed2) = self._sides(h1), self._sides(h2)
-        return bool(given1 >= needed2 if self.sign > 0 else needed1 >= given2)
+            given, needed = line.clock(h), self.form.inverse(line, line.at(h).mu_ov)
+        else:
+            given, needed = line.x(h), self.form.inverse(line, ball(h))
+        given *= ball(self.constant)
+        return (needed, given) if self.form.below else (given, needed)
 
     def beyond(self, h: Fraction) -> arb:
         """How far the state at h is beyond the bound."""
-        given, _ = self._sides(h)
-        state = self.line.at(h).mu_ov if self.of_ov else self.line.mu_qk(h)
-        return self.sign * (state - self.form.bound(self.line, given))
+        line, given = self.line, self.sides(h)[1 if self.form.below else 0]
+        state = line.at(h).mu_ov if self.of_ov else line.mu_qk(h)
+        beyond = state - self.form.bound(line, given)
+        return -beyond if self.form.below else beyond

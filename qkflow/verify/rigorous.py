@@ -6,7 +6,7 @@ inverse form (`qkflow.verify._statements`), f >= 0 holds on an interval
 
 * when it holds at the left end and a ball says that f' >= 0 on all of it. The last interval, [h, infinity),
   is like the others: its ranges go from the value at h to a limit;
-* or when the values of the two monotone sides of f at its ends say so.
+* or when f at the left end outweighs the steepest fall that the range of f' allows up to the right end.
 
 It does not hold at a point where a ball says f < 0, nor right after a start that the bound touches when
 f' < 0 on [0, h]. An interval with neither is cut; when the allowance is used up the precision is doubled,
@@ -26,10 +26,7 @@ from flint import arb  # type: ignore[import-untyped]
 from qkflow.flow._balls import ball, working
 from qkflow.setting import ArgumentError, Problem, exact
 from qkflow.verify._line import Line, TooLongError
-from qkflow.verify._statements import FORMS, Statement
-
-RATE = "qk_below_linear"
-"""mu_QK >= mu_QK(0) + c X/(1 + rho0), log^2 t as a rate: no bound, judged only when it is asked for."""
+from qkflow.verify._statements import FORMS, RATE, Statement
 
 _SHARP = Fraction(1, 2**24)  # of a crossing's place, relative
 
@@ -155,7 +152,7 @@ def _decide(name: str, statement: Statement, allowance: int, bits: int) -> Proof
     while stack and looked < allowance:
         h1, h2 = stack.pop()
         looked += 1
-        low, high = statement.margin(h1, h2)
+        low, high = statement.slope(h1, h2)
         if low >= 0:
             if h2 is None:
                 return found("proved")
@@ -166,11 +163,12 @@ def _decide(name: str, statement: Statement, allowance: int, bits: int) -> Proof
             return found("refuted", _violation(statement, h1, h2, at_once=True))
         if h2 is not None and (falling or (h2 - h1) * 8 < h2):
             try:
-                if statement.value(h2) < 0:
+                (more1, less1), (more2, less2) = statement.sides(h1), statement.sides(h2)
+                if more2 - less2 < 0:
                     failed_at = h2
                     if h2 - h1 <= _SHARP * h2:
                         break
-                elif statement.kept(h1, h2):
+                elif more1 - less1 + low.expm1() * (less2 - less1) >= 0:  # low < 0 or undetermined
                     proved_to = h2
                     continue
             except TooLongError as why:

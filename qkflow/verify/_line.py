@@ -1,4 +1,4 @@
-r"""The trajectory of the reduced flow in balls, as a curve in h = mu_QK - mu_QK(0), and time along it.
+r"""The trajectory of the reduced flow in balls, as a curve in h = mu_QK - mu_QK(0).
 
 With g = mu_QK = g0 + h, u = mu_OV, rho0 = rho e^{g0} and a = 2 sqrt(b Q) / beta (R_QK = a g of balanced
 factors), the first integral makes everything explicit in h:
@@ -7,7 +7,6 @@ factors), the first integral makes everything explicit in h:
     X = [log(g/g0) + rho (Ei g - Ei g0)] / a           balanced QK circuit, infinite common vocabulary
     u = sqrt(u0^2 + 2 X/k)                             collapsed OV circuit
     R_OV(u) = R_OV(u0) + 4 b X/k                       factorized OV circuit, R_OV^2 = lambda^2 + 4 b u^2
-    dt/dh = b (e^z + M - 1) (1 + rho e^g) / (alpha eta_OV k u R_QK)
 
 Numbers of the problem enter exactly (a float by its binary value), h is a dyadic fraction, every other number
 is a ball at the precision in force.
@@ -15,34 +14,27 @@ is a ball at the precision in force.
 
 from __future__ import annotations
 
-import bisect
 import functools
 import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from flint import arb, arb_series, ctx  # type: ignore[import-untyped]
+from flint import arb, ctx  # type: ignore[import-untyped]
 
 from qkflow.flow._balls import Curve, ball
 from qkflow.setting import Problem
 
 INFINITY = arb.pos_inf()
-_ORDER = 20  # even: the remainder of a panel then has one sign
-_GOAL = Fraction(1, 2**32)  # of a panel of time against the time so far
-_PANELS = 8000
-
-
-class TooLongError(ArithmeticError):
-    """Time along the curve needs more panels than are allowed."""
 
 
 class Point(NamedTuple):
-    """A state: mu_OV, alpha, 1 - alpha, and log(alpha/alpha(0)), which is exactly 0 at the start."""
+    """A state, with what R_OV and alpha have risen by, exactly 0 at the start."""
 
     mu_ov: arb
     alpha: arb
-    rest: arb
-    log_rise: arb
+    rest: arb  # 1 - alpha
+    log_alpha_rise: arb  # log(alpha/alpha(0))
+    log_r_ov_rise: arb  # log(R_OV/R_OV(0))
 
 
 class Line:
@@ -70,9 +62,8 @@ class Line:
         self.a = 2 * (curve.b * curve.Q).sqrt() / curve.beta
         self.slope_ov = curve.s  # of R_OV in mu_OV
         self.imbalance_ov, self.r_ov0 = curve.imbalance_ov, curve.R_0
-        self.start = Point(curve.mu_ov_0, curve.alpha_0, curve.rest_0, arb(0))
-        self.end = Point(INFINITY, arb(1), arb(0), -curve.alpha_0.log())
-        self.clock = _Clock(self)
+        self.start = Point(curve.mu_ov_0, curve.alpha_0, curve.rest_0, arb(0), arb(0))
+        self.end = Point(INFINITY, arb(1), arb(0), -curve.alpha_0.log(), INFINITY)
 
     @functools.cached_property
     def least_slope(self) -> arb:
@@ -159,16 +150,25 @@ class Line:
             return self.end
         if h == 0:
             return self.start
-        odds = self.rho * self.mu_qk(h).exp()
-        log_rise = -(self.start.rest * (-ball(h)).expm1()).log1p()
-        return Point(self.mu_ov(self.x(h)), odds / (1 + odds), 1 / (1 + odds), log_rise)
+        odds, x = self.rho * self.mu_qk(h).exp(), self.x(h)
+        log_alpha_rise = -(self.start.rest * (-ball(h)).expm1()).log1p()
+        log_r_ov_rise = (self.slope_ov**2 * x / (self.k * self.r_ov0)).log1p()
+        return Point(self.mu_ov(x), odds / (1 + odds), 1 / (1 + odds), log_alpha_rise, log_r_ov_rise)
 
     def between(self, h1: Fraction, h2: Fraction | None) -> tuple[Point, Point]:
         """States between which the curve stays for h1 <= h <= h2: nothing ever falls but 1 - alpha."""
         if self.on:
             return self.at(h1), self.at(h2)
-        last = INFINITY if h2 is None else self.u0 + ball(h2)
-        return self.start._replace(mu_ov=self.u0 + ball(h1)), self.end._replace(mu_ov=last)
+
+        def state(h: Fraction | None, like: Point) -> Point:
+            if h is None:
+                return like
+            u = self.u0 + ball(h)
+            squares = self.slope_ov**2 * ball(h) * (self.u0 + u)
+            rise = (squares / ((self.rescaling_ov(u) + self.r_ov0) * self.r_ov0)).log1p()
+            return like._replace(mu_ov=u, log_r_ov_rise=rise)
+
+        return state(h1, self.start), state(h2, self.end)
 
     def most_diffuse(self, h: Fraction) -> arb:
         r"""An upper bound of (1 - alpha) u from h on, on the line and without OV imbalance.
@@ -178,7 +178,7 @@ class Line:
         Collapsed: u/y <= u/(p + s u^2/2), p = y1 - s u1^2/2, s = k alpha1 R_QK(g1), which falls from u1 on
         when s u1^2 >= y1 and never exceeds 1/sqrt(2 p s) when p > 0.
         """
-        u, alpha, rest, _ = self.at(h)
+        u, alpha, rest, *_ = self.at(h)
         s = self.k * alpha * self.rescaling_qk(self.mu_qk(h))
         if self.ov_factorized:
             return (rest * u).max(self.slope_ov / s)
@@ -186,130 +186,3 @@ class Line:
             return rest * u
         p = 1 / rest - s * u * u / 2
         return 1 / (2 * p * s).sqrt() if p > 0 else INFINITY
-
-
-class _Clock:
-    """Time along a line: an enclosure of the integral of dt/dh from 0, remembered where it was asked for.
-
-    The first stretch, where dt/dh can be infinite, is bounded by the least and greatest dt/du on it; so is
-    what lies so far below the end that it does not count. After it panels hold the Taylor polynomial of dt/dh
-    around their middle and the last coefficient's ball over the whole panel: for even n, integral of f = sum
-    over even j < n of 2 c_j w^{j+1}/(j+1) + 2 c_n w^{n+1}/(n+1) with c_n in its ball, since x^n >= 0.
-    """
-
-    def __init__(self, line: Line):
-        self.line = line
-        self.known: list[tuple[Fraction, arb]] = [(Fraction(0), arb(0))]
-
-    def __call__(self, h: Fraction) -> arb:
-        """t at h.
-
-        Raises:
-            TooLongError: when that needs too many panels.
-        """
-        place = bisect.bisect_right(self.known, h, key=lambda entry: entry[0]) - 1
-        at, time = self.known[place]
-        if at == h:
-            return time
-        skipped = self._skipped(at, h)
-        if skipped is not None:
-            at, time = skipped
-        elif at == 0:
-            at, time = self._first(h)
-        while at < h:
-            step = min(h, at + Fraction(2) ** (math.floor(math.log2(at)) - 1))
-            at, time = step, self._advance(at, step, time)
-            if skipped is None or at == h:  # earlier times would be worth little after a leap
-                self.known.insert(bisect.bisect_right(self.known, at, key=lambda entry: entry[0]), (at, time))
-        return time
-
-    def _slowness(self, above: Point, rescaling: arb, alpha: arb) -> arb:
-        """dt/du from its three parts."""
-        line = self.line
-        return line.b * ((above.mu_ov * above.alpha).exp() + line.others) / (alpha * line.lr_ov * rescaling)
-
-    def _first(self, h: Fraction) -> tuple[Fraction, arb]:
-        """A first stretch, so short that its crude bound has the accuracy aimed at."""
-        line, first = self.line, self.line.start
-        for _ in range(40):
-            last = line.at(h)
-            fast = self._slowness(first, line.rescaling_ov(last.mu_ov), last.alpha)
-            slow = self._slowness(last, line.r_ov0, first.alpha)
-            if slow - fast <= fast * ball(_GOAL):
-                return h, (last.mu_ov - line.u0) * fast.union(slow)
-            h /= 256
-        raise TooLongError("The start is too steep for the precision.")
-
-    def _skipped(self, known: Fraction, h: Fraction) -> tuple[Fraction, arb] | None:
-        """A place after `known`, and the time there, crudely, if that is nothing against the time at h."""
-        line, last = self.line, self.line.at(h)
-        near = self._before(h, 1)
-        if near is None:
-            return None
-        point = line.at(near)
-        least = (last.mu_ov - point.mu_ov) * self._slowness(point, line.rescaling_ov(last.mu_ov), last.alpha)
-        for drop in (40, 80, 160, 320):
-            place = self._before(h, drop)
-            if place is None or place <= known:
-                return None
-            point = line.at(place)
-            most = (point.mu_ov - line.u0) * self._slowness(point, line.r_ov0, line.start.alpha)
-            if most <= least * ball(_GOAL):
-                return place, arb(0).union(most)
-        return None
-
-    def _before(self, h: Fraction, drop: int) -> Fraction | None:
-        """A place where z is between `drop` and twice that below its value at h."""
-
-        def z(place: Fraction) -> arb:
-            point = self.line.at(place)
-            return point.mu_ov * point.alpha
-
-        low, high, end = Fraction(0), h, z(h)
-        if not z(low) <= end - drop:
-            return None
-        while not z(low) >= end - 2 * drop:
-            middle = (low + high) / 2
-            low, high = (middle, high) if z(middle) <= end - drop else (low, middle)
-        return low
-
-    def _advance(self, h1: Fraction, h2: Fraction, time: arb) -> arb:
-        stack, panels = [(h1, h2)], 0
-        while stack:
-            h1, h2 = stack.pop()
-            panels += 1
-            if panels > _PANELS:
-                raise TooLongError(f"Time needs more than {_PANELS} panels.")
-            part = self._panel(h1, h2)
-            if part.is_finite() and part.rad() <= (time + part).mid() * ball(_GOAL):
-                time += part
-            else:
-                middle = (h1 + h2) / 2
-                stack += [(middle, h2), (h1, middle)]
-        return time
-
-    def _panel(self, h1: Fraction, h2: Fraction) -> arb:
-        line, middle, half = self.line, (h1 + h2) / 2, ball((h2 - h1) / 2)
-        cap, ctx.cap = ctx.cap, _ORDER + 1
-        try:
-            terms = self._density(line.mu_qk(middle), line.x(middle)).coeffs()
-            whole = line.mu_qk(h1).union(line.mu_qk(h2))
-            last = self._density(whole, line.x(h1).union(line.x(h2))).coeffs()[_ORDER]
-        except (ValueError, ZeroDivisionError):  # a divisor's ball holds 0: the panel is too wide
-            return arb.nan()
-        finally:
-            ctx.cap = cap
-        powers = ((terms[j] if j < _ORDER else last, j) for j in range(0, _ORDER + 1, 2))
-        total = arb(0)
-        for coefficient, j in powers:
-            total += 2 * coefficient * half ** (j + 1) / (j + 1)
-        return total
-
-    def _density(self, mu_qk: arb, x: arb) -> arb_series:
-        """dt/dh as a power series around a ball."""
-        line = self.line
-        g = arb_series([mu_qk, 1])
-        growth = (1 + line.rho * g.exp()) / line.rescaling_qk(g)
-        u = line.mu_ov(x + growth.integral())
-        against = 1 + (-g).exp() / line.rho
-        return line.b / (line.lr_ov * line.k) * ((u / against).exp() + line.others) * against * growth / u

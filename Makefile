@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: verify test bench install clean
+.PHONY: verify test bench certify install clean
 
 verify: .venv/installed
 	$(BIN)/qkflow verify --report report
@@ -14,6 +14,9 @@ test: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
+
+certify: .venv/installed
+	$(BIN)/python -m benchmarks.certify
 
 install: .venv/installed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -17,10 +18,12 @@ import qkflow
 from qkflow.setting import (
     ArgumentError,
     LearningRates,
+    Number,
     OrthogonalSetting,
     Parameterization,
     Problem,
     Start,
+    exact,
 )
 from qkflow.train.loop import SMALL
 from qkflow.trajectory import POINT_FIELDS, Trajectory, describe, dumps, write_text
@@ -66,21 +69,38 @@ def _setting_flags(parser: argparse.ArgumentParser, plain: OrthogonalSetting) ->
 
 
 def _number(group: Any, name: str, text: str, default: float | None) -> None:
-    group.add_argument("--" + name.replace("_", "-"), type=float, default=default, metavar="X", help=text)
+    group.add_argument("--" + name.replace("_", "-"), type=_exact, default=default, metavar="X", help=text)
 
 
-def _problem(args: argparse.Namespace) -> Problem:
+def _exact(text: str) -> Number:
+    """The number that a flag spells: an int, a `Fraction`, or a float for inf and nan."""
+    number = exact(text.strip())
+    if isinstance(number, str):
+        raise argparse.ArgumentTypeError(f"invalid number: {text.strip()!r}")
+    return number
+
+
+def _problem(args: argparse.Namespace, exactly: bool = False) -> Problem:
+    """The problem of the flags, in floats or, for certificates, in exact decimals."""
     kind = Parameterization(args.parameterization)
-    given = {n: getattr(args, n) for n in START_FLAGS if getattr(args, n) is not None}
     default = Start.default(kind)
-    start = Start(
-        mu_ov=given.get("mu_ov_0", default.mu_ov),
-        mu_qk=given.get("mu_qk_0", default.mu_qk),
-        imbalance_ov=given.get("imbalance_ov", 0.0),
-        imbalance_qk=given.get("imbalance_qk", 0.0),
-    )
-    setting = OrthogonalSetting(**{name: getattr(args, name) for name in SETTING_FLAGS})
-    return Problem(setting, kind, LearningRates(args.lr_ov, args.ratio), start)
+    ov, qk = (exact(str(mu)) for mu in (default.mu_ov, default.mu_qk))
+    given = {"mu_ov_0": ov, "mu_qk_0": qk, "imbalance_ov": 0, "imbalance_qk": 0}
+    given |= {n: getattr(args, n) for n in START_FLAGS if getattr(args, n) is not None}
+    names = [*SETTING_FLAGS, "lr_ov", "ratio"]
+    given |= {name: getattr(args, name) for name in names}
+    if not exactly:
+        given = {name: _float(value) for name, value in given.items()}
+    setting = OrthogonalSetting(**{name: given[name] for name in SETTING_FLAGS})
+    start = Start(given["mu_ov_0"], given["mu_qk_0"], given["imbalance_ov"], given["imbalance_qk"])
+    return Problem(setting, kind, LearningRates(given["lr_ov"], given["ratio"]), start)
+
+
+def _float(number: Number) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def _parser() -> Parser:
@@ -99,10 +119,12 @@ def _parser() -> Parser:
 
     solve = verb("solve", _solve, "the state of the flow at losses, times or attention masses")
     _setting_flags(solve, OrthogonalSetting())
-    solve.add_argument("--method", choices=["exact", "integrate"], default="exact", help="default exact")
+    methods = ["exact", "integrate", "certify"]
+    text = "default exact; certify: balls proved to hold the exact values, flags read as exact decimals"
+    solve.add_argument("--method", choices=methods, default="exact", help=text)
     target = solve.add_mutually_exclusive_group()
     for name in ("loss", "time", "log-time", "attention"):
-        target.add_argument(f"--at-{name}", type=float, nargs="+", metavar="X", help=f"stop at each {name}")
+        target.add_argument(f"--at-{name}", type=_exact, nargs="+", metavar="X", help=f"stop at each {name}")
     solve.add_argument("--solver", metavar="NAME", help="a diffrax solver, for integrate (default Dopri8)")
     solve.add_argument("--rtol", type=float, metavar="X", help="for integrate (default 1e-10)")
 
@@ -147,8 +169,11 @@ def _derive(args: argparse.Namespace) -> int:
 
 
 def _solve(args: argparse.Namespace) -> int:
-    problem = _problem(args)
+    certified = args.method == "certify"
+    problem = _problem(args, exactly=certified)
     targets = {f"at_{n}": getattr(args, f"at_{n}") for n in ("loss", "time", "log_time", "attention")}
+    if not certified:
+        targets = {name: values and [_float(v) for v in values] for name, values in targets.items()}
     options: dict[str, Any] = {}
     if args.solver is not None:
         options["solver"] = _solver(args.solver)
@@ -159,7 +184,7 @@ def _solve(args: argparse.Namespace) -> int:
         print(dumps(result.document()))
         return 0
     print(_heading(problem))
-    print(_table(result, POINT_FIELDS))
+    print(_table(result, POINT_FIELDS) if isinstance(result, Trajectory) else result.table())
     return 0
 
 
@@ -278,7 +303,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A leading space makes argparse read "-1e-3" as a value and not as an option.
         args = _parser().parse_args([f" {w}" if NUMBER.match(w) else w for w in words])
         return args.run(args)
-    except (ArgumentError, FloatingPointError) as error:
+    except (ArgumentError, ArithmeticError) as error:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:

@@ -28,7 +28,7 @@ def provenance() -> dict[str, Any]:
     >>> provenance()["dtype"] in ("float32", "float64")
     True
     """
-    packages = ("qkflow", "jax", "jaxlib", "flax", "optax", "diffrax", "numpy", "sympy")
+    packages = ("qkflow", "jax", "jaxlib", "flax", "optax", "diffrax", "numpy", "sympy", "python-flint")
     device = jax.devices()[0]
     return {
         "versions": {

@@ -8,9 +8,11 @@ rescaling.
 
 from __future__ import annotations
 
+import operator
 from fractions import Fraction
 
 import mpmath as mp
+from mpmath.libmp import to_fixed
 
 from qkflow.setting import Problem
 
@@ -26,17 +28,51 @@ def _exactly(number) -> mp.mpf:
     return mp.mpf(number)
 
 
+class _Terms(list):
+    """Taylor coefficients, kept as integers as well, which multiply ten times faster.
+
+    The integers are c_k 2^(k unit) in units of the first that is not zero, with bits for a step of 4 2^unit.
+    """
+
+    def __init__(self, unit: int, order: int, first):
+        super().__init__()
+        self.unit, self.bits, self.whole, self.low = unit, mp.mp.prec + 2 * order + 20, [], None
+        for value in first:
+            self.append(value)
+
+    def append(self, value):
+        k = len(self)
+        super().append(value)
+        if self.low is None and value:
+            self.low = mp.mag(value) + k * self.unit
+        self.whole.append(
+            to_fixed(value._mpf_, self.bits - self.low + k * self.unit) if self.low is not None else 0
+        )
+
+    def product(self, other: _Terms, k: int) -> mp.mpf:
+        """The k-th coefficient of the product of two series."""
+        total = sum(map(operator.mul, self.whole[: k + 1], other.whole[k::-1]))
+        if not total:
+            return mp.mpf(0)
+        return mp.ldexp(mp.mpf(total), self.low + other.low - self.bits - other.bits - k * self.unit)
+
+
 class Reference:
-    """One problem; `solve(kind, value)` gives the state as mpmath numbers, to so many digits."""
+    """One problem; `solve(kind, value)` gives the state as mpmath numbers, to so many digits.
+
+    Beyond the usual digits a problem's numbers are read exactly, as a certificate reads them.
+    """
 
     def __init__(self, problem: Problem, digits: int = DIGITS):
         self.dps = mp.mp.dps = digits + GUARD
         self.order = digits * 3 // 2
         self.tolerance = mp.mpf(10) ** -digits
-        # Time counts from z_end - window on: what came before is below e^-window times factors of at most e^60.
+        # Time counts from z_end - window on: what came before is below e^-window times at most e^60.
         self.window = 68 + digits * mp.log(10)
+        self.unit = 0  # about log2 of a step
         self.kind = problem.parameterization
-        numbers = {k: _exactly(v) for k, v in problem.constants._asdict().items()}
+        given = problem.exact_constants if digits > DIGITS else problem.constants
+        numbers = {k: _exactly(v) for k, v in given._asdict().items()}
         self.__dict__.update(numbers)
         M, b, B, Q = self.n_classes, self.n_distinct_vocab, self.n_common_vocab, self.n_query_vocab
         self.rho = self.n_distinct / self.n_common
@@ -74,14 +110,17 @@ class Reference:
         """Taylor coefficients in omega from a state, to the order."""
         M, b = self.n_classes, self.n_distinct_vocab
         c = 4 * b if self.kind.ov_factorized else mp.mpf(0)
-        u, R, g, q = [state["u"]], [state["R"]], [state["g"]], [state["q"]]
-        inv = [1 / (1 - q[0])]  # 1 / alpha
-        aq = []  # alpha (1 - alpha)
-        modes = [([s], [r]) for s, r in state["modes"]]
-        ds, dg, z, E, t = [], [], [u[0] * (1 - q[0])], [mp.exp(u[0] * (1 - q[0]))], [state["t"]]
 
-        def product(x, y, k):
-            return mp.fdot(x[: k + 1], reversed(y[: k + 1]))
+        def terms(*first):
+            return _Terms(self.unit, self.order, first)
+
+        u, R, g, q = (terms(state[name]) for name in ("u", "R", "g", "q"))
+        inv, inv_less = terms(1 / (1 - q[0])), terms(1 / (1 - q[0]) - 1)  # 1 / alpha, (1 - alpha) / alpha
+        aq, ds, dg, dz = terms(), terms(), terms(), terms()  # alpha (1 - alpha), derivatives
+        modes = [(terms(s), terms(r)) for s, r in state["modes"]]
+        z = terms(u[0] * (1 - q[0]))
+        E, pace, t = terms(mp.exp(z[0])), terms(mp.exp(z[0]) + M - 1), terms(state["t"])
+        product = _Terms.product
 
         for k in range(self.order):
             ds.append(self.pull * product(u, q, k))
@@ -101,14 +140,14 @@ class Reference:
             R.append(c * u[k] / (k + 1))
             aq.append(q[k] - product(q, q, k))
             q.append(-product(aq, dg, k) / (k + 1))
-            inv_less = [inv[0] - 1, *inv[1:]]
             inv.append(-product(inv_less, dg, k) / (k + 1))
+            inv_less.append(inv[k + 1])
             z.append(u[k + 1] - product(u, q, k + 1))
             if timed:
-                dz = [(j + 1) * z[j + 1] for j in range(k + 1)]
+                dz.append((k + 1) * z[k + 1])
                 E.append(product(E, dz, k) / (k + 1))
-                pace = [E[0] + M - 1, *E[1:]]
                 t.append(b / self.lr_ov * product(inv, pace, k) / (k + 1))
+                pace.append(E[k + 1])
         series = {"u": u, "R": R, "g": g, "q": q, "z": z, "modes": modes, "t": t if timed else [state["t"]]}
         watched = [u, R, q, *(s for m in modes for s in m)] + ([E, inv] if timed else [])
         return series, watched
@@ -122,6 +161,15 @@ class Reference:
                 if size and s[k]:
                     steps.append((self.tolerance * size / abs(s[k])) ** (mp.mpf(1) / k))
         return min(steps) if steps else mp.mpf(1)
+
+    def _adapted(self, state, timed):
+        """The series from a state and their step, in a unit of about that step."""
+        while True:
+            series, watched = self._series(state, timed)
+            h = self._step(watched)
+            unit, self.unit = self.unit, mp.mag(h)
+            if abs(self.unit - unit) <= 2:
+                return series, h
 
     @staticmethod
     def _at(series, h):
@@ -154,8 +202,7 @@ class Reference:
         state = self.state0
         for _ in range(5000):
             timed = timed_from is not None and state["u"] * (1 - state["q"]) >= timed_from
-            series, watched = self._series(state, timed)
-            h = self._step(watched)
+            series, h = self._adapted(state, timed)
             if timed_from is not None and not timed:  # do not jump over the window's beginning
                 while self._z(self._at(series, h)) > timed_from + 20:
                     h /= 2

@@ -10,7 +10,7 @@ from qkflow.cli import main
 SENTENCES = {
     "solve --n-distinct 70": "Argument `n_distinct` must be at most `n_distinct_vocab` (50), but is 70.",
     "solve --ratio nan": "Argument `ratio` must be positive and finite, but is nan.",
-    "solve --ratio abc": "Argument --ratio: invalid float value: 'abc'.",
+    "solve --ratio abc": "Argument --ratio: invalid number: 'abc'.",
     "solve --mu-ov-0 -1e-3": "Argument `mu_ov_0` must be finite and at least 0, but is -0.001.",
     "solve --at-time -1": "Argument `at_time` must be finite and at least 0, but is -1.",
     "solve --at-loss 4": "Argument `at_loss` must be positive and at most the start's",

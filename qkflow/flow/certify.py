@@ -2,14 +2,13 @@
 
 A ball is a midpoint and a radius, and holds the exact value. The question's place w on the curve
 (`qkflow.flow._balls`) is enclosed by two sign tests of an increasing function, the state is a formula there,
-and Y and t are quadratures with proved errors (`qkflow.flow._panels`). Numbers are read exactly: strings, ints
-and `Fraction`s as what they say, a float as its binary value.
+and Y and t are quadratures with proved errors (`qkflow.flow._panels`). Numbers are read exactly: strings,
+ints and `Fraction`s as what they say, a float as its binary value.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import math
 from collections.abc import Iterable
 from fractions import Fraction
@@ -70,36 +69,43 @@ class Certificate:
             "seeds": [],
             "stats": {"bits": list(self.bits)},
             "points": points,
-            **_provenance(),
+            **(provenance() | {"device": "cpu", "dtype": "balls"}),
         }
 
+    def table(self) -> str:
+        """The points one below the other, each number with 25 digits and the radius of its ball."""
+        blocks = []
+        for k, bits in enumerate(self.bits):
+            lines = [f"point {k + 1} of {len(self.bits)}, {bits} bits"]
+            for name in FIELDS:
+                number = decimal(getattr(self, name)[k], digits=25)
+                shown = "-inf" if number is None else f"{number['mid']} +- {number['radius']}"
+                lines.append(f"  {name:<20}{shown}")
+            blocks.append("\n".join(lines))
+        return "\n".join(blocks)
 
-def _provenance() -> dict[str, Any]:
-    found = provenance()
-    found["versions"]["python-flint"] = importlib.metadata.version("python-flint")
-    return found | {"device": "cpu", "dtype": "balls"}
 
-
-def decimal(number: arb) -> dict[str, str] | None:
+def decimal(number: arb, digits: int = 60) -> dict[str, str] | None:
     """A ball as decimal strings: the interval mid +- radius holds the ball, so also the rounding of mid.
 
-    >>> decimal(arb(1) / 4)
-    {'mid': '0.25', 'radius': '0'}
+    Args:
+        number: the ball.
+        digits: of mid, at most.
+
+    >>> decimal(arb(1) / 4), decimal(arb(2), digits=5)
+    ({'mid': '0.25', 'radius': '0'}, {'mid': '2', 'radius': '0'})
     """
     if not number.is_finite():
         return None
-    if number.is_zero():
-        return {"mid": "0", "radius": "0"}
-    digits = 40
-    if number.rad() != 0:
-        digits = max(5, min(400, int(-float((number.rad() / abs(number.mid())).log()) / math.log(10)) + 4))
-    mid, radius, exponent = (int(v) for v in number.mid_rad_10exp(digits))
-    # the radius upwards to three digits
-    shift = max(0, len(str(radius)) - 3)
-    return {
-        "mid": _text(mid, exponent),
-        "radius": _text(-(-radius // 10**shift), exponent + shift),
-    }
+    mid, radius, exponent = (int(v) for v in number.mid_rad_10exp(digits + 5))
+    if radius:  # what is smaller than the radius says nothing
+        digits = min(digits, max(1, len(str(abs(mid))) - len(str(radius)) + 3))
+    lost = max(0, len(str(abs(mid))) - digits)
+    rounded = (2 * mid + 10**lost) // (2 * 10**lost)
+    radius += abs(mid - rounded * 10**lost)
+    spare = max(0, len(str(radius)) - 3)
+    upwards = -(-radius // 10**spare)
+    return {"mid": _text(rounded, exponent + lost), "radius": _text(upwards, exponent + spare)}
 
 
 def _text(whole: int, exponent: int) -> str:
@@ -197,7 +203,7 @@ def _narrowed(answer: Any, problem: Problem) -> tuple[int, dict[str, arb]]:
             if all(_small(fields[name]) for name in FIELDS):
                 return bits, fields
     raise ArithmeticError(
-        f"No precision up to {BITS[-1]} bits encloses the answer to 1e-20; its target is too near the start's."
+        f"No precision up to {BITS[-1]} bits encloses the answer to 1e-20; is the target the start's?"
     )
 
 

@@ -51,6 +51,10 @@ from qkflow.trajectory import Trajectory
 
 SATURATED = 10.0
 """rho e^mu_QK from which on a state counts as saturated."""
+ROUTE, Z_ROUTE = 1e-9, 1e-11
+"""Error of log t over mu_OV at the longest times, and of z over log t, in the exact route."""
+SPAN = 100.0
+"""What happened this much of z ago is e^-100 of the time."""
 _TWICE_LOG_2 = 2.0 * math.log(2.0)
 
 
@@ -82,7 +86,8 @@ class Leading:
 
     def log_rest(self, log_t: Any, mu_qk: Any) -> np.ndarray:
         """The log of the leading order of 1 - alpha."""
-        return -math.log(self.gamma) - self.power_qk * np.log(mu_qk) - self.power_ov * np.log(log_t)
+        of_qk = np.log(np.maximum(mu_qk, 1e-300)) if self.power_qk else 0.0
+        return -math.log(self.gamma) - of_qk - self.power_ov * np.log(log_t)
 
 
 def leading(problem: Problem, field: Any = derived) -> Leading:
@@ -114,69 +119,79 @@ class Remainder:
 
     Args:
         value: the remainder; it tends to 0.
-        low, high: the interval, which shrinks to it.
-        size: sum of the sizes of its next orders: a remainder much smaller is passing through 0.
+        low, high: the interval, which shrinks to 0 with t.
+        next: what the next orders at the state say that it is; does not use `leading`.
+        noise: rounding of `value`.
+        doubt: error of `next`.
     """
 
     value: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    size: np.ndarray
+    next: np.ndarray
+    noise: np.ndarray
+    doubt: np.ndarray
 
-    def outside(self, noise: Any) -> np.ndarray:
-        """Distance from the interval's middle over half its width, widened by `noise`; at most 1 inside."""
-        half = 0.5 * (self.high - self.low) + noise
-        return abs(self.value - 0.5 * (self.high + self.low)) / half
+    def outside(self) -> np.ndarray:
+        """Distance from the middle of the interval over half its width, `noise` added; at most 1 inside."""
+        half = 0.5 * (self.high - self.low) + self.noise
+        endless = np.isinf(half)  # where mu_QK has not moved by a digit, the interval may be everything
+        half, middle = (
+            np.where(endless, 1.0, half),
+            np.where(endless, self.value, 0.5 * (self.high + self.low)),
+        )
+        return abs(self.value - middle) / half
 
-    def resolved(self, noise: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The remainder and its uncertainty: `value`, or the interval where that is narrower than `noise`."""
+    def resolved(self) -> tuple[np.ndarray, np.ndarray]:
+        """The remainder and its uncertainty; from the interval where that is narrower than the noise."""
         half = 0.5 * (self.high - self.low)
-        better = half < noise
+        better = half < self.noise
         value = np.where(better, 0.5 * (self.high + self.low), self.value)
-        return value, np.where(better, half, noise)
+        return value, np.where(better, half, self.noise)
 
 
 def remainders(trajectory: Trajectory, field: Any = derived) -> dict[str, Remainder]:
     """The remainders of z, mu_qk and log(1 - alpha) along a solved trajectory.
 
     Args:
-        trajectory: an unbatched problem at increasing log times, beyond its onset. The interval of z takes
-            the largest |d log N/dz| seen from half of log t on, and a tenth more: it is meant for times whose
-            half is among them.
+        trajectory: an unbatched problem at log times beyond its onset, as `solve_exact` gives it.
         field: the derived field whose constants are used.
 
     >>> import jax; jax.config.update("jax_enable_x64", True)
     >>> from qkflow.flow.exact import solve_exact
     >>> found = remainders(solve_exact(Problem(), at_log_time=[690.0, 2e3, 1e4]))
     >>> [f"{x:.2g}" for x in found["mu_qk"].value]
-    ['-0.013', '-0.0041', '-0.00079']
+    ['-0.013', '-0.0042', '-0.0008']
     """
     order, relation = leading(trajectory.problem, field), Relation(trajectory.problem, field)
     log_t, u, g = (np.asarray(x, float) for x in (trajectory.log_t, trajectory.mu_ov, trajectory.mu_qk))
-    alpha, log_rest = np.asarray(trajectory.alpha), np.asarray(trajectory.log_one_minus_alpha)
+    log_rest = np.asarray(trajectory.log_one_minus_alpha, float)
+    log_alpha = np.log1p(-np.exp(log_rest))
     place = relation.at(g)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        of_qk = g - order.mu_qk(log_t, g)
-        of_rest = log_rest - order.log_rest(log_t, g)
-        true_slope = math.log(relation.nus[0] * relation.unit) + np.log(g) if order.power_qk else 0.0
-        slope = np.log(place.slope) - (true_slope if order.power_qk else math.log(relation.line_gap))
-        qk = slope - place.defect
-        shares = [_log_share(relation, u, log_t, order.power_ov) for u in (*_ov_bounds(relation, log_t), u)]
-        low, high, share = shares
-    size = abs(share) + abs(qk)
+        # a factorized circuit whose mu_QK is not yet positive has no leading order: anything may be left
+        slope = relation.nus[0] * relation.unit * np.maximum(g, 0.0) if order.power_qk else relation.line_gap
+        qk = np.log(place.slope / slope) - place.defect
+        low, high = (_log_share(relation, bound, log_t) for bound in _ov_bounds(relation, log_t))
+        share = _log_share(relation, u, log_t)
+        noise = ROUTE + 1e-13 * np.maximum(abs(g), 1.0) / np.maximum(g - relation.g0, 1e-300)
+        of_qk, of_rest = g - order.mu_qk(log_t, g), log_rest - order.log_rest(log_t, g)
+        known = np.isfinite(qk)
+        low, high = np.where(known, low + qk, -np.inf), np.where(known, high + qk, np.inf)
+        next_order = share + qk
     return {
-        "z": _of_z(trajectory, order, relation, place),
-        "mu_qk": Remainder(of_qk, low + qk, high + qk, size),
+        "z": _of_z(log_t, u, g, order, relation),
+        "mu_qk": Remainder(of_qk, low, high, next_order, noise, noise),
         "one_minus_alpha": Remainder(
-            of_rest, np.log(alpha) - high - qk, np.log(alpha) - low - qk, size + abs(np.log(alpha))
+            of_rest, log_alpha - high, log_alpha - low, log_alpha - next_order, noise, noise
         ),
     }
 
 
-def _log_share(relation: Relation, mu_ov: np.ndarray, log_t: np.ndarray, power: int) -> np.ndarray:
+def _log_share(relation: Relation, mu_ov: np.ndarray, log_t: np.ndarray) -> np.ndarray:
     """log(A(u) / (f l^q)), f l^q being what A(l) tends to."""
-    limit = log_t**2 / 2.0 if power == 2 else log_t / relation.rate_ov
-    return np.log(relation.area(mu_ov)) - np.log(limit)
+    limit = log_t / relation.rate_ov if relation.kind.ov_factorized else log_t**2 / 2.0
+    return np.log(relation.area(mu_ov) / limit)
 
 
 def _ov_bounds(relation: Relation, log_t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -192,27 +207,55 @@ def _ov_bounds(relation: Relation, log_t: np.ndarray) -> tuple[np.ndarray, np.nd
     return low, high
 
 
-def _of_z(trajectory: Trajectory, order: Leading, relation: Relation, place: Place) -> Remainder:
-    log_t, u = np.asarray(trajectory.log_t, float), np.asarray(trajectory.mu_ov, float)
-    alpha, rest = np.asarray(trajectory.alpha), np.exp(np.asarray(trajectory.log_one_minus_alpha))
-    z, rescaling = alpha * u, relation.rescaling(u)
+def _of_z(log_t: np.ndarray, u: np.ndarray, g: np.ndarray, order: Leading, relation: Relation) -> Remainder:
+    nu, parts, log_n = _slope_of_z(relation, u, g)
+    z = np.exp(_log_alpha(relation, g)) * u
+    first = np.maximum(z - SPAN, 0.0)
+    low_g, high_g = np.full(g.shape, relation.g0), g
+    for _ in range(12):  # down to before z was SPAN less
+        middle = 0.5 * (low_g + high_g)
+        below = np.exp(_log_alpha(relation, middle)) * relation.mu_ov(middle) < first
+        low_g, high_g = np.where(below, middle, low_g), np.where(below, high_g, middle)
+    between = low_g + (g - low_g) * np.linspace(0.02, 1.0, 40)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # fmax: where mu_QK has hardly moved, some points are the start itself
+        seen = abs(_slope_of_z(relation, relation.mu_ov(between), between)[0])
+        most = np.fmax(1.05 * np.fmax.reduce(seen, axis=0), abs(nu))
+        least = 2.0 * math.log1p(-relation.rest_0) + math.log(relation.rescaling_0)
+        early = np.exp(log_n - least - z + np.logaddexp(first, np.log(relation.c.n_classes * z)))
+        late = np.where(most < 1.0, 1.0 / (1.0 - np.minimum(most, 1.0)), np.inf)
+        low = parts.sum(0) - np.log(late + early)
+        high = parts.sum(0) + np.log1p(most) - np.log1p(-np.exp(first - z))
+    noise = Z_ROUTE * np.maximum(1.0, log_t)
+    return Remainder(
+        value=z - order.z(log_t, u),
+        low=low,
+        high=high,
+        next=parts.sum(0) + np.log1p(nu),
+        noise=noise,
+        doubt=noise + 4.0 * most * (most + 1.0 / z),
+    )
+
+
+def _log_alpha(relation: Relation, g: np.ndarray) -> np.ndarray:
+    return -np.logaddexp(0.0, -relation.log_rho - g)
+
+
+def _slope_of_z(
+    relation: Relation, u: np.ndarray, g: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """nu = d log N/dz, the parts of log(N/N_limit), and log N, at states of the curve."""
+    place, rescaling = relation.at(g), relation.rescaling(u)
+    alpha, rest = np.exp(_log_alpha(relation, g)), np.exp(-np.logaddexp(0.0, relation.log_rho + g))
     stretch = relation.separation * place.slope * u**2 * rest / rescaling  # V = d mu_QK / d log u
     boost = rest * stretch
     power = (relation.rate_ov * u / rescaling) ** 2  # d log R_OV / d log u
     growth = 2.0 * boost + power
     growth = growth + boost / (1.0 + boost) * ((place.bend - 2.0 * alpha) * stretch + 2.0 - power)
-    nu = abs(growth) / (1.0 + boost) / z
-    nu = 1.1 * np.array([np.max(nu[(log_t >= x / 2.0) & (log_t <= x)]) for x in log_t])
-    ideal = relation.rate_ov * u if order.power_ov == 1 else 1.0
-    parts = np.array([2.0 * np.log1p(-rest), np.log(rescaling / ideal), np.log1p(boost)])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_n = 2.0 * np.log(alpha * np.sqrt(rescaling * (1.0 + boost)))
-        least = 2.0 * math.log1p(-relation.rest_0) + math.log(relation.rescaling_0)
-        early = np.exp(log_n - least - z + np.logaddexp(z / 2.0, np.log(relation.c.n_classes * z)))
-        late = np.where(nu < 1.0, 1.0 / (1.0 - np.minimum(nu, 1.0)), np.inf)
-        low = parts.sum(0) - np.log(late + early)
-        high = parts.sum(0) + np.log1p(nu) - np.log1p(-np.exp(-z / 2.0))
-    return Remainder(z - order.z(log_t, u), low, high, abs(parts).sum(0))
+    limit = relation.rate_ov * u if relation.kind.ov_factorized else 1.0
+    parts = np.array([2.0 * np.log1p(-rest), np.log(rescaling / limit), np.log1p(boost)])
+    log_n = 2.0 * np.log1p(-rest) + np.log(rescaling) + np.log1p(boost)
+    return growth / (1.0 + boost) / (alpha * u), parts, log_n
 
 
 def attention_gap(problem: Problem, field: Any = derived) -> float:
@@ -269,7 +312,10 @@ def beyond(problem: Problem, mu_qk: Any, field: Any = derived) -> tuple[np.ndarr
         steep = np.where(g > 2.0 * _TWICE_LOG_2 * ratio, 1.0 / (1.0 - _TWICE_LOG_2 * ratio / g), np.inf)
         bound = np.log(steep + early) - np.log1p(-np.exp(-g / 2.0)) + crumbs
         if kind.qk_factorized:
-            second = np.where(place.second >= 0, (1.0 - 1.0 / ratio) * place.second, np.inf)
+            second = (1.0 - 1.0 / ratio) * np.maximum(place.second, 0.0)
             uneven = relation.imbalance_qk * float(relation.weights @ relation.nus)
-            bound = bound - np.log1p(-second) + np.log1p(uneven / (relation.unit * relation.nus[0] * g))
+            above = uneven / (relation.unit * relation.nus[0] * g)
+            # while the second mode is still negative, the first carries more than mu_QK
+            above = above + (1.0 + 1.0 / ratio) * np.maximum(-place.second, 0.0)
+            bound = bound - np.log1p(-second) + np.log1p(above)
     return value, bound

@@ -8,7 +8,7 @@ import numpy as np
 
 from qkflow.verify.claim import Claim, Scope
 from qkflow.verify.evidence import Evidence
-from qkflow.verify.late import ACCEPTED, FALSIFIED, cases, judge_rate
+from qkflow.verify.late import ACCEPTED, FALSIFIED, REASON, cases, judge_rate
 
 CLAIM = Claim(
     id="ov_rate",
@@ -21,7 +21,7 @@ CLAIM = Claim(
     "and the interval that the flow's own slope there allows",
     accepted=ACCEPTED,
     falsified=FALSIFIED,
-    reason="1 is a remainder as large as the one before, or one on its interval's edge",
+    reason=REASON,
     tolerance=1.0,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qkflow.verify.claim import Claim, Scope
 from qkflow.verify.evidence import Evidence
-from qkflow.verify.late import ACCEPTED, FALSIFIED, judge_rate
+from qkflow.verify.late import ACCEPTED, FALSIFIED, REASON, judge_rate
 
 CLAIM = Claim(
     id="qk_rate",
@@ -18,7 +18,7 @@ CLAIM = Claim(
     "order, and the interval from bounds of mu_OV in t and from the first integral, solved anew",
     accepted=ACCEPTED,
     falsified=FALSIFIED,
-    reason="1 is a remainder as large as the one before, or one on its interval's edge",
+    reason=REASON,
     tolerance=1.0,
 )
 

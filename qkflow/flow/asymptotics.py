@@ -104,6 +104,11 @@ def _least_slope(g0: float, rho: float) -> float:
     return slope(high)
 
 
+def _root(x: float) -> float:
+    """The square root; a wrong theory may ask for that of a negative number, which is none."""
+    return math.sqrt(x) if x >= 0 else math.nan
+
+
 def _big_l(log_y):
     return log_y + np.log(log_y) + math.log(math.e / (math.e - 1.0))
 
@@ -128,7 +133,8 @@ def growth_bounds(
     [0.0, 1.099, 9990.694]
     """
     log_t = np.asarray(log_t, dtype=float)
-    ov = _ov_bounds(problem, log_t, field)
+    with np.errstate(invalid="ignore"):
+        ov = _ov_bounds(problem, log_t, field)
     if mu_ov is None:
         uppers = [bound.value for bound in ov if "above" in bound.name and bound.value is not None]
         mu_ov = np.min(uppers, axis=0) if uppers else np.full(log_t.shape, np.inf)
@@ -171,7 +177,7 @@ def _ov_bounds(problem: Problem, log_t: np.ndarray, field: Any) -> list[Bound]:
     if not factorized:
         start = log_sum(a0 * u0, a0) / a0
         if _on_line(problem):
-            d = (1.0 - a0) * u0 + 1.0 / (2.0 * math.sqrt(rho0 * (k / 2.0) * r_qk))
+            d = (1.0 - a0) * u0 + 1.0 / (2.0 * _root(rho0 * (k / 2.0) * r_qk))
             saturated = np.logaddexp(u0, d + log_rate + log_t)
     elif c.imbalance_ov == 0:
         twice_root_b = r_ov / u0

@@ -18,6 +18,8 @@ from qkflow.trajectory import Trajectory
 
 LAST_LOG_TIME = 1e5
 """Beyond this log t an explicit solver needs more than 1e5 steps; the exact solution has no such limit."""
+MAX_STEPS = 200_000
+"""Of one integration: a flow that needs more, such as a wrong one that never learns, has no answer."""
 NEWTON_STEPS = 12
 """Polishing takes 3 to 5; beyond this many it hovers at the rounding of the state."""
 
@@ -144,7 +146,7 @@ def _follow(constants, targets, rtol, kind: Parameterization, question: str, sol
         begin = _begin(c, kind, field)
 
         def solve(s0, s1, y0, event=None):
-            return diffrax.diffeqsolve(
+            solution = diffrax.diffeqsolve(
                 diffrax.ODETerm(_velocity),
                 solver,
                 s0,
@@ -155,9 +157,13 @@ def _follow(constants, targets, rtol, kind: Parameterization, question: str, sol
                 stepsize_controller=controller,
                 adjoint=diffrax.ForwardMode(),
                 event=event,
-                max_steps=None,
+                max_steps=MAX_STEPS,
                 throw=False,
             )
+            given_up = solution.result == diffrax.RESULTS.max_steps_reached
+            s, y = _last((solution.ts, solution.ys))
+            y = jax.tree.map(lambda part: jnp.where(given_up, jnp.nan, part), y)
+            return jnp.where(given_up, LAST_LOG_TIME, s), y, solution.stats
 
         def measure(y):
             """What a loss or an attention mass is a function of; it grows along every trajectory."""
@@ -166,13 +172,13 @@ def _follow(constants, targets, rtol, kind: Parameterization, question: str, sol
 
         def to_time(carry, s1):
             s0, y0 = carry
-            solution = solve(s0, s1, y0)
-            return (s1, _last(solution.ys)), (s1, _last(solution.ys), solution.stats)
+            _, y1, stats = solve(s0, s1, y0)
+            return (s1, y1), (s1, y1, stats)
 
         def to_goal(carry, goal):
             s0, y0 = carry
             event = diffrax.Event(lambda t, y, args, **kw: measure(y) >= goal)
-            crossed = solve(s0, jnp.where(measure(y0) < goal, LAST_LOG_TIME, s0), y0, event)
+            s1, y1, stats = solve(s0, jnp.where(measure(y0) < goal, LAST_LOG_TIME, s0), y0, event)
 
             def unpolished(state):
                 s, _, shift, *_ = state
@@ -182,12 +188,11 @@ def _follow(constants, targets, rtol, kind: Parameterization, question: str, sol
                 s, y, _, count, stats = state
                 value, rate = jax.jvp(measure, (y,), (_velocity(s, y, args),))
                 target = jnp.clip(s + (goal - value) / rate, s0, LAST_LOG_TIME)
-                moved = solve(s, target, y)
+                _, moved, more = solve(s, target, y)
                 shift = jnp.where(count < NEWTON_STEPS, target - s, 0.0)
-                return target, _last(moved.ys), shift, count + 1, jax.tree.map(jnp.add, stats, moved.stats)
+                return target, moved, shift, count + 1, jax.tree.map(jnp.add, stats, more)
 
-            s1, y1 = _last((crossed.ts, crossed.ys))
-            state = (s1, y1, s1 - s0, 0, crossed.stats)
+            state = (s1, y1, s1 - s0, 0, stats)
             s1, y1, _, _, stats = jax.lax.while_loop(unpolished, polish, state)
             return (s1, y1), (s1, y1, stats)
 

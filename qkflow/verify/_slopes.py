@@ -145,8 +145,11 @@ def below(line: Line, h1: Fraction, h2: Fraction | None) -> Range:
         u = state.mu_ov
         if u == INFINITY:
             return -INFINITY
-        share = ((-rest * u).expm1() + line.others * (-u).expm1()) / line.n_classes
-        return share.log1p() - state.log_r_ov_rise - state.log_alpha_rise
+        if u <= 1:  # exactly 0 at 0
+            log_share = (((-rest * u).expm1() + line.others * (-u).expm1()) / line.n_classes).log1p()
+        else:
+            log_share = (((-rest * u).exp() + line.others * (-u).exp()) / line.n_classes).log()
+        return log_share - state.log_r_ov_rise - state.log_alpha_rise
 
     return part(last, first.rest), part(first, last.rest)
 

@@ -237,14 +237,14 @@ def _place(clock: Clock, h: Fraction) -> Place:
 
 
 def bound_balls(
-    problem: Problem, log_t: Any, mu_ov: arb | None = None, *, bits: int = 128
+    problem: Problem, log_t: Any, mu_ov: Any = None, *, bits: int = 128
 ) -> dict[str, arb | None]:
     """Every bound of `growth_bounds` in a ball, at one time and state.
 
     Args:
         problem: an unbatched problem with concrete numbers.
         log_t: natural logarithm of a time, exact (int, float, str, Fraction) or a ball.
-        mu_ov: mu_OV there, a ball; `None` leaves out the bounds of mu_QK.
+        mu_ov: mu_OV there, likewise; `None` leaves out the bounds of mu_QK.
         bits: the working precision.
 
     Returns:
@@ -256,11 +256,17 @@ def bound_balls(
     """
     with working(bits):
         line = Line(problem)
-        t = (log_t if isinstance(log_t, arb) else ball(exact(log_t))).exp()
+        t = _ball(log_t).exp()
         found: dict[str, arb | None] = {}
         for name, form in FORMS.items():
             if name == RATE or (mu_ov is None and name.startswith("qk")):
                 continue
-            given = t if mu_ov is None or name.startswith("ov") else line.x_of(mu_ov)
-            found[name] = form.bound(line, given) if form.scope(line) else None
+            if not form.scope(line):
+                found[name] = None
+            else:
+                found[name] = form.bound(line, t if name.startswith("ov") else line.x_of(_ball(mu_ov)))
         return found
+
+
+def _ball(number: Any) -> arb:
+    return number if isinstance(number, arb) else ball(exact(number))

@@ -49,7 +49,7 @@ REACH = 3.0, 15.0
 """log(t/tau) at the window's start is at most 3 times the window's length in log t, or 15: beyond, every
 power of log(t/tau) is log t. Likewise t^p with p below .05 and p times the length below log(4/3)."""
 _POWERS = np.array([-4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
-_GRID, _ROUNDS = 24, 10
+_GRID, _ROUNDS = 16, 10
 
 
 class GrowthClass(enum.Enum):

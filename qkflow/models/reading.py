@@ -11,7 +11,9 @@ from qkflow.setting import ArgumentError, OrthogonalSetting
 
 
 class Reading(NamedTuple):
-    """What the reduced flow knows of matrices, float arrays of the shape of their leading axes.
+    """What the reduced flow knows of matrices, arrays of the shape of their leading axes.
+
+    They are computed in float64, and float32 where the matrix was: a sign of how accurate it can be.
 
     Args:
         mu_ov: logit gap per unit of attention: coefficient of W_OV along its direction.
@@ -54,6 +56,7 @@ def read_matrices(setting: OrthogonalSetting, w_qk: Any, w_ov: Any) -> Reading:
     (3.0, [0.0, 0.342857], [0.0, 0.0])
     """
     line_qk, line_ov = directions(setting)
+    single_qk, single_ov = (getattr(w, "dtype", None) == np.float32 for w in (w_qk, w_ov))
     w_qk, w_ov = _matrices("w_qk", w_qk, line_qk), _matrices("w_ov", w_ov, line_ov)
     along_qk, off_qk = _split(w_qk, line_qk)
     along_ov, off_ov = _split(w_ov, line_ov)
@@ -61,7 +64,9 @@ def read_matrices(setting: OrthogonalSetting, w_qk: Any, w_ov: Any) -> Reading:
     for mode in modes(line_qk):
         off_modes = off_modes - _split(w_qk, mode)[0][..., None, None] * mode
     gap = float(setting.score_scale) * (1 / setting.n_distinct_vocab + 1 / float(setting.n_common_vocab))
-    return Reading(along_ov, along_qk * gap, off_ov, off_qk, _norm(off_modes), _norm(w_ov), _norm(w_qk))
+    columns = (along_ov, along_qk * gap, off_ov, off_qk, _norm(off_modes), _norm(w_ov), _norm(w_qk))
+    single = (single_ov, single_qk, single_ov, single_qk, single_qk, single_ov, single_qk)
+    return Reading(*(column.astype(np.float32) if s else column for column, s in zip(columns, single)))
 
 
 def _matrices(name: str, given: Any, line: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -96,26 +96,26 @@ def judged(
     ((coordinate, places),) = at.items()
     table = {name: np.where(np.isnan(error), np.inf, error) for name, error in errors.items()}
 
-    def place(name: str, index: tuple[int, ...]) -> str:
+    def place(name: str, index: Sequence[int]) -> str:
         seed = f", seed {', '.join(map(str, index[:-1]))}" if len(index) > 1 else ""
         return f"{name}, {coordinate} = {places[index[-1]]:.6g}{seed}"
 
     worst = max(table, key=lambda name: float(table[name].max()))
     at_worst = np.unravel_index(table[worst].argmax(), table[worst].shape)
     error = float(table[worst][at_worst]) + 0.0
-    held = Held(statement, error, allowed, place(worst, tuple(map(int, at_worst))))
+    held = Held(statement, error, allowed, place(worst, [int(i) for i in at_worst]))
     if error <= allowed:
         return held
-    first: tuple[int, str, tuple[int, ...]] | None = None
+    first: tuple[int, str, Sequence[int]] | None = None
     for name, error_of in table.items():
         for index in np.argwhere(error_of > allowed):
             if first is None or index[-1] < first[0]:
-                first = int(index[-1]), name, tuple(int(i) for i in index)
+                first = int(index[-1]), name, [int(i) for i in index]
     assert first is not None
     record, name, index = first
-    value, expected = (column[index] for column in values[name])
+    value, expected = (column[tuple(index)] for column in values[name])
     raise AssertionError(
         f"Training {statement}: no. First violation: {place(name, index)} (record {record}): "
-        f"{value:.9g} against {expected:.9g}, error {table[name][index]:.3g}, allowed {allowed:.3g}. "
+        f"{value:.9g} against {expected:.9g}, error {table[name][tuple(index)]:.3g}, allowed {allowed:.3g}. "
         f"Worst: {held.error:.3g} at {held.at}; margin {held.margin:.3g}."
     )

@@ -146,6 +146,8 @@ def _parser() -> Parser:
 
     verify = verb("verify", _verify, "hold theory, integration and training against each other")
     _setting_flags(verify, OrthogonalSetting())
+    text = "prove the bounds for all t with ball arithmetic, flags read as exact decimals"
+    verify.add_argument("--rigorous", action="store_true", help=text)
     verify.add_argument("--report", metavar="DIR", help="write DIR/report.html and DIR/report.json")
 
     reproduce = verb("reproduce", _reproduce, "redraw a published figure")
@@ -226,10 +228,10 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    problem = _problem(args)
+    problem = _problem(args, exactly=args.rigorous)
     if args.report is not None:
         _directory(args.report)
-    report = qkflow.verify(problem, progress=_progress)
+    report = qkflow.verify(problem, rigorous=args.rigorous, progress=_progress)
     if args.report:
         write_text(os.path.join(args.report, "report.html"), report.html())
         write_text(os.path.join(args.report, "report.json"), dumps(report.document()) + "\n")

@@ -54,14 +54,19 @@ def _with_proofs(judged: Claim, proofs: Mapping[str, Any]) -> Claim:
     documents = {name: proof.document() for name, proof in proofs.items()}
     for name, proof in proofs.items():
         if proof.verdict == "refuted":
-            where = {"part": name, **proof.document()["first_violation"]}
-            return dataclasses.replace(judged, verdict=Verdict.FALSIFIED, first_violation=where)
+            place = proof.violation.at
+            where = {"part": f"{name}, balls", "mu_qk": float(place.mu_qk), "mu_ov": float(place.mu_ov)}
+            details = {**judged.details, "proofs": documents}
+            return dataclasses.replace(
+                judged, verdict=Verdict.FALSIFIED, first_violation=where, details=details
+            )
     missed = [name for name, proof in proofs.items() if proof.verdict != "proved"]
     if missed:
         why = f"{judged.why}; not proved within the budget: {', '.join(missed)}"
         return dataclasses.replace(judged, why=why, details={**judged.details, "proofs": documents})
     judged = dataclasses.replace(judged, horizon="all t >= 0")
-    return judged.proved("ball arithmetic", proofs=documents)
+    bits = max(proof.bits for proof in proofs.values())
+    return judged.proved(f"balls of {bits} bits", proofs=documents)
 
 
 def _interval(span: list[float]) -> str:

@@ -13,6 +13,7 @@ from qkflow.flow import derived
 from qkflow.flow.asymptotics import growth_bounds
 from qkflow.setting import ArgumentError, Problem
 from qkflow.verify import (
+    certified,
     conserved,
     derivation,
     exact_integrated,
@@ -83,7 +84,8 @@ def verify(
         ArgumentError: for an unknown claim, a number that is an array, or float32.
     """
     problem = Problem() if problem is None else problem
-    known = {module.CLAIM.id: module for module in MODULES}
+    modules = (*MODULES, certified) if rigorous else MODULES
+    known = {module.CLAIM.id: module for module in modules}
     for name in claims or ():
         if name not in known:
             raise ArgumentError(f"Argument `claims` must name some of {', '.join(known)}, but has {name!r}.")

@@ -1,8 +1,8 @@
 """Growth classes: right where a verdict is given, and none where the window can not tell.
 
 Constants of `qkflow.growth` were chosen on t in [1e3, 1e7], [1e2, 1e8], [10, 1e12], [1e4, 1e6] and on log t
-from 2.3 to 230, evenly spaced, with seeds below 10; of qkflow's own series those and some windows within t in
-[10, 1e40]. The windows here are others (but for the published one), unevenly sampled, with seeds from 5,000 on.
+from 2.3 to 230, evenly spaced, with seeds below 10; of qkflow's own series those and windows within t in
+[10, 1e40]. Here they are others (but for the published one), unevenly sampled, with seeds from 5,000 on.
 """
 
 import numpy as np
@@ -163,7 +163,7 @@ OWN = [np.linspace(np.log(1e3), np.log(1e7), 60), np.linspace(8.0, 21.0, 60), np
 def flow(request):
     """One solution for all windows and ratios, each column of shape (ratios, windows, points)."""
     problem = Problem(parameterization=request.param, rates=LearningRates(ratio=np.array(RATIOS)))
-    solved = qkflow.solve(problem, at_log_time=np.concatenate(OWN))
+    solved = qkflow.solve(problem, at_log_time=np.concatenate(OWN), method="integrate")
     return request.param, {
         name: np.asarray(getattr(solved, name)).reshape(len(RATIOS), 3, 60) for name in ("mu_ov", "mu_qk")
     }

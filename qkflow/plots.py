@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
+import matplotlib.patches
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -156,6 +157,44 @@ def time_and_loss(by_time: Sequence[Trajectory], by_loss: Sequence[Trajectory]) 
             _by_ratio(axes, by_loss, "loss", y)
             axes.set_xlabel("stopping loss L (nats)")
         first[0].legend()
+    return figure
+
+
+def sharpness_map(drawn: Mapping[str, Any]) -> Figure:
+    """Which parameterization has the sharpest attention at equal loss: a panel for every loss.
+
+    Args:
+        drawn: "ratios" (R,), "starts" (S,), "losses" (L,) and "orders", (R, S, L) texts, sharpest first, as
+            `SharpnessMap.document` gives them; cells with an empty text stay white.
+    """
+    orders = np.asarray(drawn["orders"])
+    names = [str(name) for name in np.unique(orders) if name]
+    with matplotlib.rc_context(_STYLE | {"axes.grid": False}):
+        figure, panels = _figure(3.1 * len(drawn["losses"]) + 0.4, 3.4, 1, len(drawn["losses"]))
+        for k, (axes, loss) in enumerate(zip(panels, drawn["losses"], strict=True)):
+            for place, text in np.ndenumerate(orders[:, :, k]):
+                if text:
+                    # the number reads in print what the colour says on a screen
+                    number = names.index(str(text))
+                    axes.add_patch(
+                        matplotlib.patches.Rectangle(
+                            (place[0] - 0.5, place[1] - 0.5), 1.0, 1.0, fc=COLOURS[number % 6], ec="white"
+                        )
+                    )
+                    axes.text(*place, str(number + 1), ha="center", va="center", fontsize=8)
+            axes.set_xlim(-0.5, orders.shape[0] - 0.5)
+            axes.set_ylim(-0.5, orders.shape[1] - 0.5)
+            axes.set_xticks(range(orders.shape[0]), [f"{x:.3g}" for x in drawn["ratios"]], rotation=60)
+            axes.set_yticks(range(orders.shape[1]), [f"{x:.2g}" for x in drawn["starts"]])
+            axes.set_title(f"at loss {loss:.2g} nats")
+            axes.set_xlabel("ratio $r = \\eta_{QK}/\\eta_{OV}$")
+        panels[0].set_ylabel("start of factorized circuits (nats)")
+        handles = [
+            matplotlib.patches.Patch(fc=COLOURS[k % 6], label=f"{k + 1}: {name}")
+            for k, name in enumerate(names)
+        ]
+        title = "attention at equal loss, sharpest first"
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, title=title)
     return figure
 
 

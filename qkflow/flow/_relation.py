@@ -21,7 +21,7 @@ from qkflow.setting import Problem
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0
-_HALVINGS = 120
+_STEPS = 100
 
 
 class Place(NamedTuple):
@@ -114,7 +114,7 @@ class Relation:
             return Place(slope, bend, parts[..., 1] / g, np.log(slope * total))
 
     def _tau(self, rise: np.ndarray) -> np.ndarray:
-        """tau at which mu_QK has risen by `rise`: bisection from a bracket of the same order."""
+        """tau at which mu_QK has risen by `rise`."""
         rates = self.unit * self.nus
         high = np.min(
             [
@@ -124,24 +124,32 @@ class Relation:
             ],
             axis=0,
         )
-        low = np.zeros_like(high)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            x = np.multiply.outer(middle, rates)
-            risen = ((self.up * np.expm1(x) - self.down * np.expm1(-x)) * self.weights).sum(-1)
-            over = risen > 2.0 * self.unit * rise
-            low, high = np.where(over, low, middle), np.where(over, middle, high)
-        return high
+        # Newton's method inside a bracket; mu_QK is convex in tau once it is positive
+        low, tau = np.zeros_like(high), high
+        for _ in range(_STEPS):
+            grown, shrunk = (np.expm1(sign * np.multiply.outer(tau, rates)) for sign in (1.0, -1.0))
+            excess = ((self.up * grown - self.down * shrunk) * self.weights).sum(-1) - 2.0 * self.unit * rise
+            slope = ((self.up * (grown + 1.0) + self.down * (shrunk + 1.0)) * self.weights * rates).sum(-1)
+            low, high = np.where(excess > 0, low, tau), np.where(excess > 0, tau, high)
+            new = tau - excess / slope
+            new = np.where((new < low) | (new > high), 0.5 * (low + high), new)
+            done = np.all(abs(new - tau) <= 1e-15 * high)
+            tau = new
+            if done:
+                break
+        return tau
 
-    def log_area(self, mu_qk: Any, place: Place | None = None) -> np.ndarray:
-        """log(F_OV(u) - F_OV(u0)) at mu_QK."""
-        place = self.at(mu_qk) if place is None else place
-        log_x = self.log_rho + np.asarray(mu_qk, float) - np.log(place.slope) + place.defect
-        return log_x - math.log(self.separation)
+    def log_x(self, mu_qk: Any) -> np.ndarray:
+        """log I at mu_QK: it knows the QK circuit and its start, not the ratio and not the OV circuit."""
+        place = self.at(mu_qk)
+        return self.log_rho + np.asarray(mu_qk, float) - np.log(place.slope) + place.defect
 
-    def log_mu_ov(self, mu_qk: Any) -> np.ndarray:
-        """log mu_OV at mu_QK; from u^2 = u0^2 + 2 R_OV(u0) A + c A^2 with A = F_OV(u) - F_OV(u0)."""
-        area = self.log_area(mu_qk)
+    def log_mu_ov(self, mu_qk: Any, log_faster: Any = 0.0) -> np.ndarray:
+        """log mu_OV at mu_QK, with the ratio e^log_faster times the problem's.
+
+        From u^2 = u0^2 + 2 R_OV(u0) A + c A^2 with A = F_OV(u) - F_OV(u0).
+        """
+        area = self.log_x(mu_qk) - math.log(self.separation) - log_faster
         with np.errstate(divide="ignore"):
             first, second, start = np.log([2.0 * self.rescaling_0, self.rate_ov**2, self.u0**2])
         return 0.5 * np.logaddexp(start, area + np.logaddexp(first, second + area))

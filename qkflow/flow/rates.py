@@ -11,29 +11,33 @@ I = k' A. For every problem, whatever its start, vocabularies, score scale and i
     1 - alpha = (1 + o(1)) / (Gamma g^p l^q)             q = 2 OV collapsed, 1 factorized
 
 with Gamma = k' s f, S ~ s g^p, A ~ f u^q: s = beta (1/b + 1/B) or 2 nu_1, f = 1/2 or 1/(2 sqrt(b)). With B
-infinite that is Gamma = gamma (CACO), 2 sqrt(bQ) gamma/beta (FACO), gamma' (CAFO), 2 sqrt(bQ) gamma'/beta (FAFO)
-with gamma = r b kappa beta^2 (M-1)/2 and gamma' = gamma/sqrt(b). With B finite a factorized QK circuit has 2 nu_1
-k' = 2 nu_1 r b beta (M-1)/(M Q), for the first of its two modes outgrows the second. Imbalances do not enter.
+infinite that is Gamma = gamma (CACO), 2 sqrt(bQ) gamma/beta (FACO), gamma' (CAFO), 2 sqrt(bQ) gamma'/beta
+(FAFO) with gamma = r b kappa beta^2 (M-1)/2 and gamma' = gamma/sqrt(b). With B finite a factorized QK circuit
+has 2 nu_1 k' = 2 nu_1 r b beta (M-1)/(M Q), for the first of its two modes outgrows the second. Imbalances do
+not enter.
 
 Proofs.
 
-* u. e^z + M - 1 <= M e^u and R_OV >= R_OV(u0) give u >= log(e^u0 + R_OV(u0) a0 eta_OV t/(b M)) -> infinity. By
-  dy/du = k' alpha u S/R_OV >= B u/R_OV, B = k' a0 min S, also (1 - alpha) u <= d (`attention_gap`) for all t, so
-  du/dt <= (eta_OV/b) R_OV(u) e^(d - u). As d(e^u/R_OV)/du <= e^u/R_OV, integrating gives u - log R_OV(u) <=
-  log(e^u0/R_OV(u0) + e^d eta_OV t/b). So u/l -> 1.
-* g. Exactly, log(rho e^g) = log S + log I - D(g) = log S + log(k' A) - D, D = log(S I) - log(rho e^g). A ~ f u^q ~
-  f l^q, for R_OV(u) - 2 sqrt(b) u -> 0. For a collapsed QK circuit D = log(1 - e^(g0-g) + (g - g0) e^-g/rho) -> 0.
-  For a factorized one (log S)' <= c/s, c = nu_1/nu_2, once both sigma_i >= 0: with p_i = w_i sigma_i >= 0, p_1 +
-  p_2 = s, S' S = 4 sum nu_i^2 p_i <= 4 nu_1 sum nu_i p_i <= 2 nu_1 S and S >= 2 nu_2 s. So S(g)/S(g - v) <= (1 -
-  v/g)^-c <= e^(2 log(2) c v/g) for v <= g/2, and S >= min S before; as S(g) >= S(s) too,
+* u. e^z + M - 1 <= M e^u and R_OV >= R_OV(u0) give u >= log(e^u0 + R_OV(u0) a0 eta_OV t/(b M)), which has no
+  limit. By dy/du = k' alpha u S/R_OV >= B u/R_OV with B = k' a0 min S, also (1 - alpha) u <= d for all t
+  (`attention_gap`), so du/dt <= (eta_OV/b) R_OV(u) e^(d - u). As d(e^u/R_OV)/du <= e^u/R_OV, integrating gives
+  u - log R_OV(u) <= log(e^u0/R_OV(u0) + e^d eta_OV t/b). So u/l -> 1.
+* g. Exactly, log(rho e^g) = log S + log I - D(g) = log S + log(k' A) - D, D = log(S I) - log(rho e^g). A ~ f
+  u^q ~ f l^q, for R_OV(u) - 2 sqrt(b) u -> 0. For a collapsed QK circuit D = log(1 - e^(g0-g) + (g - g0)
+  e^-g/rho) -> 0. For a factorized one (log S)' <= c/s, c = nu_1/nu_2, once both sigma_i >= 0: with p_i = w_i
+  sigma_i >= 0, p_1 + p_2 = s, S' S = 4 sum nu_i^2 p_i <= 4 nu_1 sum nu_i p_i <= 2 nu_1 S and S >= 2 nu_2 s. So
+  S(g)/S(g - v) <= (1 - v/g)^-c <= e^(2 log(2) c v/g) for v <= g/2, and S >= min S before; as S(g) >= S(s),
       log(1 - e^(-g/2)) <= D <= log(1/(1 - 2 log(2) c/g) + S/(min S) ((g - g0) e^-g/rho + e^(-g/2))).
-  S/(2 nu_1 g) -> 1: it lies between 1 - (1 - nu_2/nu_1) p_2/g and 1 + |lambda| sum w_i nu_i/(2 nu_1 g), and p_2/g
-  -> 0 because sigma_2 grows as sigma_1^(nu_2/nu_1). This is slow: (2 log log t)^-(1 - nu_2/nu_1).
+  S/(2 nu_1 g) -> 1: it lies between 1 - (1 - nu_2/nu_1) p_2/g and 1 + |lambda| sum w_i nu_i/(2 nu_1 g), and
+  p_2/g -> 0 because sigma_2 grows as sigma_1^(nu_2/nu_1). This is slow: (2 log log t)^-(1 - nu_2/nu_1).
 * 1 - alpha = alpha/(rho e^g), and alpha -> 1.
 * z. (e^z + M - 1) dz/dt = (eta_OV/b) N with N = alpha^2 R_OV (1 + (1 - alpha) V), V = dg/dlog u = k' S u^2
-  (1 - alpha)/R_OV. By the law of g, V -> q and N/R_OV -> 1. Let nu = d log N/dz. As dlog z = dlog u + (1 - alpha)
-  dg, nu = O(1/z). So N falls by at most e^(-nu (z - s)) from s to z, and log t = z - log(eta_OV N/b) + log K with
-  1/(1 + nu) <= K + o(1) <= 1/(1 - nu). So z - log(eta_OV t/b) - log R_OV -> 0.
+  (1 - alpha)/R_OV. By the law of g, V -> q and N/R_OV -> 1. Let nu = d log N/dz; dlog z = dlog u + (1 - alpha)
+  dg makes it O(1/z). So log t = z - log(eta_OV N/b) + log K, K the integral of e^(s - z) N(z)/N(s) over s,
+  1/(1 + nu) <= K + o(1) <= 1/(1 - nu) with the largest |nu|, and z - log(eta_OV t/b) - log R_OV -> 0.
+
+Not every remainder shrinks all the time: that of mu_QK is log(A/(f l^q)) - D, up to the slope's, and where the
+first is positive (FAFO at a large ratio: u exceeds log t by log log t) they may cancel for a while.
 """
 
 from __future__ import annotations
@@ -134,20 +138,20 @@ class Remainder:
 
     def outside(self) -> np.ndarray:
         """Distance from the middle of the interval over half its width, `noise` added; at most 1 inside."""
-        half = 0.5 * (self.high - self.low) + self.noise
+        middle, half = self._interval()
         endless = np.isinf(half)  # where mu_QK has not moved by a digit, the interval may be everything
-        half, middle = (
-            np.where(endless, 1.0, half),
-            np.where(endless, self.value, 0.5 * (self.high + self.low)),
-        )
+        middle, half = np.where(endless, self.value, middle), np.where(endless, 1.0, half + self.noise)
         return abs(self.value - middle) / half
 
     def resolved(self) -> tuple[np.ndarray, np.ndarray]:
         """The remainder and its uncertainty; from the interval where that is narrower than the noise."""
-        half = 0.5 * (self.high - self.low)
+        middle, half = self._interval()
         better = half < self.noise
-        value = np.where(better, 0.5 * (self.high + self.low), self.value)
-        return value, np.where(better, half, self.noise)
+        return np.where(better, middle, self.value), np.where(better, half, self.noise)
+
+    def _interval(self) -> tuple[np.ndarray, np.ndarray]:
+        with np.errstate(invalid="ignore"):
+            return 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
 
 
 def remainders(trajectory: Trajectory, field: Any = derived) -> dict[str, Remainder]:
@@ -231,7 +235,7 @@ def _of_z(log_t: np.ndarray, u: np.ndarray, g: np.ndarray, order: Leading, relat
         value=z - order.z(log_t, u),
         low=low,
         high=high,
-        next=parts.sum(0) + np.log1p(nu),
+        next=parts.sum(0) + np.log1p(-np.minimum(nu, 0.5)),
         noise=noise,
         doubt=noise + 4.0 * most * (most + 1.0 / z),
     )
@@ -261,9 +265,9 @@ def _slope_of_z(
 def attention_gap(problem: Problem, field: Any = derived) -> float:
     """d with (1 - alpha) mu_OV <= d for all t, in every circuit.
 
-    y = 1/(1 - alpha) has y - y0 >= B A(u), B = k' a0 min S. With s = u - u0, A = s (u + u0)/(R_OV(u) + R_OV(u0)) >=
-    s^2/(2 |lambda| + 2 sqrt(b) s), because R_OV(u) <= |lambda| + 2 sqrt(b) u (collapsed: lambda = 1, no b). So s/y
-    <= 2 sqrt(b)/B + sqrt(|lambda|/(2 B y0)), and u0/y <= (1 - a0) u0.
+    y = 1/(1 - alpha) has y - y0 >= B A(u), B = k' a0 min S. With s = u - u0, A = s (u + u0)/(R_OV(u) +
+    R_OV(u0)) >= s^2/(2 |lambda| + 2 sqrt(b) s), because R_OV(u) <= |lambda| + 2 sqrt(b) u (collapsed: lambda = 1
+    and no b). So s/y <= 2 sqrt(b)/B + sqrt(|lambda|/(2 B y0)), and u0/y <= (1 - a0) u0.
 
     >>> print(f"{attention_gap(Problem()):.4f}")
     16.2221
@@ -281,8 +285,8 @@ def _gap(relation: Relation) -> float:
 def beyond(problem: Problem, mu_qk: Any, field: Any = derived) -> tuple[np.ndarray, np.ndarray]:
     """The remainder of mu_QK where mu_QK is given, at log t to e^(mu_QK/2) and more, and its bound.
 
-    The time is log t = u but for a part that is less than d + log R_OV + |log(eta_OV/b)| + ...; the bound is that of
-    the proof above and does not use `leading`.
+    The time is log t = u but for a part less than d + log R_OV + |log(eta_OV/b)| + ..., which is bounded with the
+    rest. The bound is that of the proof above and does not use `leading`.
 
     Args:
         problem: unbatched.

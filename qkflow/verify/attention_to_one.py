@@ -1,7 +1,7 @@
 """Attention tends to 1: an explicit bound on the rest, for every circuit.
 
-mu_QK rises, because d mu_QK/dt = S(g) k' (1 - alpha) u du/dt / R_OV > 0 for u > 0. That (1 - alpha) u <= d for
-all t is proved at `qkflow.flow.rates.attention_gap`, that u >= ov_below(t), which has no upper limit, in
+mu_QK rises, because d mu_QK/dt = S(g) k' (1 - alpha) u du/dt / R_OV > 0 for u > 0. That (1 - alpha) u <= d
+for all t is proved at `qkflow.flow.rates.attention_gap`, that u >= ov_below(t), which has no upper limit, in
 `qkflow.flow.asymptotics`. Together 1 - alpha <= d / ov_below(t) -> 0.
 """
 

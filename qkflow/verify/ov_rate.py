@@ -17,8 +17,8 @@ CLAIM = Claim(
     source="derived",
     shown="qkflow.flow.rates",
     scope=Scope.RATE,
-    compared="exact z of all four parameterizations at 1/100, 1 and 100 times the ratio, less its leading order, "
-    "and the interval that the flow's own slope there allows",
+    compared="exact z of all four parameterizations at 1/100, 1 and 100 times the ratio, less its leading "
+    "order, and the interval that the flow's own slope there allows",
     accepted=ACCEPTED,
     falsified=FALSIFIED,
     reason=REASON,

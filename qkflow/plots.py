@@ -169,7 +169,7 @@ def sharpness_map(drawn: Mapping[str, Any]) -> Figure:
     """
     orders = np.asarray(drawn["orders"])
     names = [str(name) for name in np.unique(orders) if name]
-    with matplotlib.rc_context(_STYLE | {"axes.grid": False}):
+    with matplotlib.rc_context(_STYLE):
         figure, panels = _figure(3.1 * len(drawn["losses"]) + 0.4, 3.4, 1, len(drawn["losses"]))
         for k, (axes, loss) in enumerate(zip(panels, drawn["losses"], strict=True)):
             for place, text in np.ndenumerate(orders[:, :, k]):
@@ -186,6 +186,7 @@ def sharpness_map(drawn: Mapping[str, Any]) -> Figure:
             axes.set_ylim(-0.5, orders.shape[1] - 0.5)
             axes.set_xticks(range(orders.shape[0]), [f"{x:.3g}" for x in drawn["ratios"]], rotation=60)
             axes.set_yticks(range(orders.shape[1]), [f"{x:.2g}" for x in drawn["starts"]])
+            axes.grid(visible=False)
             axes.set_title(f"at loss {loss:.2g} nats")
             axes.set_xlabel("ratio $r = \\eta_{QK}/\\eta_{OV}$")
         panels[0].set_ylabel("start of factorized circuits (nats)")

@@ -20,24 +20,24 @@ Proofs.
 
 * u. e^z + M - 1 <= M e^u and R_OV >= R_OV(u0) give u >= log(e^u0 + R_OV(u0) a0 eta_OV t/(b M)), which has no
   limit. By dy/du = k' alpha u S/R_OV >= B u/R_OV with B = k' a0 min S, also (1 - alpha) u <= d for all t
-  (`attention_gap`), so du/dt <= (eta_OV/b) R_OV(u) e^(d - u). As d(e^u/R_OV)/du <= e^u/R_OV, integrating gives
-  u - log R_OV(u) <= log(e^u0/R_OV(u0) + e^d eta_OV t/b). So u/l -> 1.
+  (`attention_gap`), so du/dt <= (eta_OV/b) R_OV(u) e^(d - u). As d(e^u/R_OV)/du <= e^u/R_OV, integrating
+  gives u - log R_OV(u) <= log(e^u0/R_OV(u0) + e^d eta_OV t/b). So u/l -> 1.
 * g. Exactly, log(rho e^g) = log S + log I - D(g) = log S + log(k' A) - D, D = log(S I) - log(rho e^g). A ~ f
   u^q ~ f l^q, for R_OV(u) - 2 sqrt(b) u -> 0. For a collapsed QK circuit D = log(1 - e^(g0-g) + (g - g0)
   e^-g/rho) -> 0. For a factorized one (log S)' <= c/s, c = nu_1/nu_2, once both sigma_i >= 0: with p_i = w_i
-  sigma_i >= 0, p_1 + p_2 = s, S' S = 4 sum nu_i^2 p_i <= 4 nu_1 sum nu_i p_i <= 2 nu_1 S and S >= 2 nu_2 s. So
-  S(g)/S(g - v) <= (1 - v/g)^-c <= e^(2 log(2) c v/g) for v <= g/2, and S >= min S before; as S(g) >= S(s),
+  sigma_i >= 0, p_1 + p_2 = s, S' S = 4 sum nu_i^2 p_i <= 4 nu_1 sum nu_i p_i <= 2 nu_1 S and S >= 2 nu_2 s.
+  So S(g)/S(g - v) <= (1 - v/g)^-c <= e^(2 log(2) c v/g) for v <= g/2, and S >= min S before; as S(g) >= S(s),
       log(1 - e^(-g/2)) <= D <= log(1/(1 - 2 log(2) c/g) + S/(min S) ((g - g0) e^-g/rho + e^(-g/2))).
   S/(2 nu_1 g) -> 1: it lies between 1 - (1 - nu_2/nu_1) p_2/g and 1 + |lambda| sum w_i nu_i/(2 nu_1 g), and
   p_2/g -> 0 because sigma_2 grows as sigma_1^(nu_2/nu_1). This is slow: (2 log log t)^-(1 - nu_2/nu_1).
 * 1 - alpha = alpha/(rho e^g), and alpha -> 1.
 * z. (e^z + M - 1) dz/dt = (eta_OV/b) N with N = alpha^2 R_OV (1 + (1 - alpha) V), V = dg/dlog u = k' S u^2
-  (1 - alpha)/R_OV. By the law of g, V -> q and N/R_OV -> 1. Let nu = d log N/dz; dlog z = dlog u + (1 - alpha)
-  dg makes it O(1/z). So log t = z - log(eta_OV N/b) + log K, K the integral of e^(s - z) N(z)/N(s) over s,
-  1/(1 + nu) <= K + o(1) <= 1/(1 - nu) with the largest |nu|, and z - log(eta_OV t/b) - log R_OV -> 0.
+  (1 - alpha)/R_OV. By the law of g, V -> q and N/R_OV -> 1. Let nu = d log N/dz; dlog z = dlog u + (1 -
+  alpha) dg makes it O(1/z). So log t = z - log(eta_OV N/b) + log K, K the integral of e^(s - z) N(z)/N(s)
+  over s, 1/(1 + nu) <= K + o(1) <= 1/(1 - nu) with the largest |nu|, and z - log(eta_OV t/b) - log R_OV -> 0.
 
-Not every remainder shrinks all the time: that of mu_QK is log(A/(f l^q)) - D, up to the slope's, and where the
-first is positive (FAFO at a large ratio: u exceeds log t by log log t) they may cancel for a while.
+Not every remainder shrinks all the time: that of mu_QK is log(A/(f l^q)) - D, up to the slope's, and where
+the first is positive (FAFO at a large ratio: u exceeds log t by log log t) they may cancel for a while.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from typing import Any
 import numpy as np
 
 from qkflow.flow import derived
-from qkflow.flow._relation import Place, Relation
+from qkflow.flow._relation import Relation
 from qkflow.setting import Problem
 from qkflow.trajectory import Trajectory
 
@@ -174,7 +174,8 @@ def remainders(trajectory: Trajectory, field: Any = derived) -> dict[str, Remain
     place = relation.at(g)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # a factorized circuit whose mu_QK is not yet positive has no leading order: anything may be left
-        slope = relation.nus[0] * relation.unit * np.maximum(g, 0.0) if order.power_qk else relation.line_gap
+        factorized = relation.kind.qk_factorized
+        slope = relation.nus[0] * relation.unit * np.maximum(g, 0.0) if factorized else relation.line_gap
         qk = np.log(place.slope / slope) - place.defect
         low, high = (_log_share(relation, bound, log_t) for bound in _ov_bounds(relation, log_t))
         share = _log_share(relation, u, log_t)
@@ -266,8 +267,8 @@ def attention_gap(problem: Problem, field: Any = derived) -> float:
     """d with (1 - alpha) mu_OV <= d for all t, in every circuit.
 
     y = 1/(1 - alpha) has y - y0 >= B A(u), B = k' a0 min S. With s = u - u0, A = s (u + u0)/(R_OV(u) +
-    R_OV(u0)) >= s^2/(2 |lambda| + 2 sqrt(b) s), because R_OV(u) <= |lambda| + 2 sqrt(b) u (collapsed: lambda = 1
-    and no b). So s/y <= 2 sqrt(b)/B + sqrt(|lambda|/(2 B y0)), and u0/y <= (1 - a0) u0.
+    R_OV(u0)) >= s^2/(2 |lambda| + 2 sqrt(b) s), because R_OV(u) <= |lambda| + 2 sqrt(b) u (collapsed: lambda
+    = 1 and no b). So s/y <= 2 sqrt(b)/B + sqrt(|lambda|/(2 B y0)), and u0/y <= (1 - a0) u0.
 
     >>> print(f"{attention_gap(Problem()):.4f}")
     16.2221
@@ -285,8 +286,8 @@ def _gap(relation: Relation) -> float:
 def beyond(problem: Problem, mu_qk: Any, field: Any = derived) -> tuple[np.ndarray, np.ndarray]:
     """The remainder of mu_QK where mu_QK is given, at log t to e^(mu_QK/2) and more, and its bound.
 
-    The time is log t = u but for a part less than d + log R_OV + |log(eta_OV/b)| + ..., which is bounded with the
-    rest. The bound is that of the proof above and does not use `leading`.
+    The time is log t = u but for a part less than d + log R_OV + |log(eta_OV/b)| + ..., which is bounded with
+    the rest. The bound is that of the proof above and does not use `leading`.
 
     Args:
         problem: unbatched.

@@ -1,17 +1,18 @@
 r"""Which of the four parameterizations has the sharpest attention at equal loss: a map, not one order.
 
 At equal loss z = alpha(g) u is equal, g = mu_QK, u = mu_OV. Along every trajectory z and g rise together. So
-where A has (u_A, g), B is sharper at A's loss if and only if B's curve passes g with less u: then z_B(g) < z_A, and
-B is beyond g once it has A's z. u_B(g) follows from the first integral I_B(g) = k' (F_B(u_B) - F_B(u0)), whose left
-side knows only the QK circuit. Two consequences, for balanced circuits, B infinite and score scale 1:
+where A has (u_A, g), B is sharper at A's loss if and only if B's curve passes g with less u: then z_B(g) <
+z_A, and B is beyond g once it has A's z. u_B(g) follows from the first integral I_B(g) = k' (F_B(u_B) -
+F_B(u0)), whose left side knows only the QK circuit. Two consequences, for balanced circuits, B infinite and
+score scale 1:
 
-* OV factorized or not, the same QK circuit and start: at equal g, I is equal, so u_F - u0_F = sqrt(b) (u_C^2 -
-  u0_C^2). The factorized OV circuit is the sharper one while u0_F + sqrt(b) (u^2 - u0_C^2) < u: from the same start
-  u0 < 1/(2 sqrt(b)) until u = 1/sqrt(b) - u0, and never after, whatever the ratio.
-* QK factorized or not, the same OV circuit and start: the sharper is the one with the lesser I at equal g. From the
-  same start g0 the factorized I grows (1 + rho e^g)/(a g) against 1 + rho e^g, a = 2 sqrt(bQ): it is the
-  sharper one for ever if a g0 >= 1; else only beyond one crossing g, the same for all ratios and for both OV
-  circuits. A tiny start puts this crossing far away.
+* OV factorized or not, the same QK circuit and start: at equal g, I is equal, so u_F = u0_F + sqrt(b)
+  (u_C^2 - u0_C^2). The factorized OV circuit is the sharper one while u0_F + sqrt(b) (u^2 - u0_C^2) < u: from the
+  same start u0 < 1/(2 sqrt(b)) until u = 1/sqrt(b) - u0, and never after, whatever the ratio.
+* QK factorized or not, the same OV circuit and start: the sharper is the one with the lesser I at equal g.
+  From the same start g0 the factorized I grows (1 + rho e^g)/(a g) against 1 + rho e^g, a = 2 sqrt(bQ): it is
+  the sharper one for ever if a g0 >= 1; else only beyond one crossing g, the same for all ratios and for both
+  OV circuits. A tiny start puts this crossing far away.
 
 Both circuits factorized against both collapsed mixes the two: the order flips with ratio and loss.
 """
@@ -19,7 +20,6 @@ Both circuits factorized against both collapsed mixes the two: the order flips w
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,7 +94,7 @@ def sharpness_map(
             begin = Start(start if kind.ov_factorized else 0.0, start if kind.qk_factorized else 0.0)
             relation = Relation(Problem(setting, kind, LearningRates(lr_ov, 1.0), begin), field)
             log_rest[kind.value][:, s] = _log_rest(relation, axes[0][:, None], axes[2][None, :])
-    return SharpnessMap(*axes, log_rest)
+    return SharpnessMap(axes[0], axes[1], axes[2], log_rest)
 
 
 def _log_rest(relation: Relation, ratio: np.ndarray, loss: np.ndarray) -> np.ndarray:

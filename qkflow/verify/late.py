@@ -25,8 +25,8 @@ FAR = np.array([1e2, 1e3, 1e4, 1e6])
 """mu_QK at which the remainder is bounded far beyond any time that can be solved for."""
 
 ACCEPTED = (
-    "where rho e^mu_QK >= 10 at log t = 690, the remainder shrinks from log t = 690 to 2e3 to 1e4; everywhere "
-    "it lies in the interval that the proof gives for it, which shrinks to 0"
+    "where rho e^mu_QK >= 10 at log t = 690, the remainder shrinks from log t = 690 to 2e3 to 1e4; "
+    "everywhere it lies in the interval that the proof gives for it, which shrinks to 0"
 )
 FALSIFIED = (
     "a remainder leaves its interval, grows where its next orders at the same states shrink, or is not a "
@@ -59,7 +59,7 @@ def _remainders(problem: Problem, field: Any) -> dict[str, dict[str, Remainder]]
 
 
 def judge_rate(claim: Claim, evidence: Evidence, quantity: str) -> Claim:
-    """Whether the remainders of "z", "mu_qk" or "one_minus_alpha" shrink and are where the proof puts them."""
+    """Whether remainders of "z", "mu_qk" or "one_minus_alpha" shrink and are where the proof puts them."""
     errors: dict[str, Any] = {}
     at: dict[str, dict[str, Any]] = {}
     verdicts: dict[str, str] = {}

@@ -9,8 +9,8 @@ from qkflow.verify.late import ACCEPTED, FALSIFIED, REASON, judge_rate
 CLAIM = Claim(
     id="qk_rate",
     statement="mu_QK = p log mu_QK + q log log t + log(Gamma/rho) + o(1), rho = m/n, p = 0 (collapsed QK) or "
-    "1 (factorized), q = 2 (collapsed OV) or 1 (factorized), Gamma = k' s f with k' = r b beta (M-1)/(M Q), s "
-    "= beta (1/b + 1/B) or 2 nu_1, f = 1/2 or 1/(2 sqrt(b)).",
+    "1 (factorized), q = 2 (collapsed OV) or 1 (factorized), Gamma = k' s f with k' = r b beta (M-1)/(M Q), "
+    "s = beta (1/b + 1/B) or 2 nu_1, f = 1/2 or 1/(2 sqrt(b)).",
     source="derived",
     shown="qkflow.flow.rates",
     scope=Scope.RATE,

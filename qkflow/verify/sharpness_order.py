@@ -1,8 +1,8 @@
 """The order of the four parameterizations in sharpness at equal loss, as a map.
 
-That the criterion is right is proved in `qkflow.flow.sharpness`. It is judged without interpolating: z and mu_QK
-rise together on every trajectory, so one state of B with no more z and no less mu_QK than A's shows that B is the
-sharper at A's loss; one with no less z and no more mu_QK shows that A is.
+That the criterion is right is proved in `qkflow.flow.sharpness`. It is judged without interpolating: z and
+mu_QK rise together on every trajectory, so one state of B with no more z and no less mu_QK than A's shows
+that B is the sharper at A's loss; one with no less z and no more mu_QK shows that A is.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from qkflow.verify.evidence import Evidence
 
 CLAIM = Claim(
     id="sharpness_order",
-    statement="At equal loss and mu_QK = g of A, parameterization B is sharper than A if and only if its first "
-    "integral gives a smaller mu_OV at g; so the order of the four depends on ratio, start and loss: CACO and "
-    "FAFO, and CAFO and FAFO, change places.",
+    statement="At equal loss and mu_QK = g of A, parameterization B is sharper than A if and only if its "
+    "first integral gives a smaller mu_OV at g; so the order of the four depends on ratio, start and loss: "
+    "CACO and FAFO, and CAFO and FAFO, change places.",
     source="derived",
     shown="qkflow.flow.sharpness",
     scope=Scope.ORDERING,
     compared="the order predicted by the first integral, solved anew, and the order of exact, integrated "
     "and trained states, wherever one of two curves is seen to lie above the other",
-    accepted="no order is seen that contradicts the prediction by more than the routes err in log mu_OV: 1e-8 "
-    "solved, 2 % trained; and at least half of the pairs of solved states show an order",
+    accepted="no order is seen that contradicts the prediction by more than the routes err in log mu_OV: "
+    "1e-8 solved, 2 % trained; and at least half of the pairs of solved states show an order",
     falsified="an order is seen that contradicts the prediction by more",
     reason="1 is the error of the route: 1e-8 where solved; 2 % where trained in steps of the record",
     tolerance=1.0,

@@ -41,6 +41,39 @@ def counts_only(setting: OrthogonalSetting) -> OrthogonalSetting:
     return OrthogonalSetting(**counts | {"score_scale": 1.0})
 
 
+def inside_ov(ov: jax.Array, setting: OrthogonalSetting) -> jax.Array:
+    """U U^T W V V^T for the OV direction U S V^T: class means, which sum to 0 over labels and over classes.
+
+    Args:
+        ov: (classes, keys).
+        setting: concrete counts.
+    """
+    m_classes, b = setting.n_classes, setting.n_distinct_vocab
+    means = ov[:, : m_classes * b].reshape(m_classes, m_classes, b).mean(2)
+    means = means - means.mean(0)
+    spread = jnp.repeat(means - means.mean(1, keepdims=True), b, axis=1)
+    return jnp.pad(spread, ((0, 0), (0, ov.shape[1] - m_classes * b)))
+
+
+def inside_qk(qk: jax.Array, setting: OrthogonalSetting) -> jax.Array:
+    """The same for the QK direction: means over keys and queries of a class, and over the common keys.
+
+    With common keys (B finite) every column of the direction sums to 0, and so does what is inside.
+
+    Args:
+        qk: (keys, queries).
+        setting: concrete counts.
+    """
+    m_classes, b, q = setting.n_classes, setting.n_distinct_vocab, setting.n_query_vocab
+    distinct = qk[: m_classes * b].reshape(m_classes, b, m_classes, q).mean((1, 3))
+    block = jnp.repeat(jnp.repeat(distinct, b, axis=0), q, axis=1)
+    if setting.n_common_vocab == math.inf:
+        return block
+    common = qk[m_classes * b :].reshape(-1, m_classes, q).mean((0, 2))
+    block = jnp.concatenate([block, jnp.tile(jnp.repeat(common, q), (qk.shape[0] - m_classes * b, 1))])
+    return block - block.mean(0)
+
+
 def forward(model: Attention, batch: Sequences, setting: OrthogonalSetting, score_scale):
     """Scores (N, m + n) and logits (N, M) of a batch; an infinite common vocabulary gives blank positions."""
     blanks = int(setting.n_common) if setting.n_common_vocab == math.inf else 0
@@ -78,6 +111,8 @@ def observe(
         residual_ov, residual_qk: Frobenius norm of what is off the line over that of the matrix; 0 for a
             zero matrix.
         residual_qk_modes: the same off the plane of the two modes (factorized QK, finite B).
+        outside_ov, outside_qk: the same outside the singular spaces of the direction, its row and column
+            space: what class means of the entries leave, and more (`inside_ov`, `inside_qk`).
         conserved_ov, conserved_qk: Frobenius norm of the change of A^T A - B B^T since the start over the
             norms of A^T A and B B^T together (factorized circuits only).
     """
@@ -93,6 +128,8 @@ def observe(
         "log_loss": jnp.log(cross_entropy(logits, batch.classes).mean()),
         "residual_ov": _relative(ov - along_ov * lines.ov, jnp.linalg.norm(ov)),
         "residual_qk": _relative(qk - along_qk * lines.qk, jnp.linalg.norm(qk)),
+        "outside_ov": _relative(ov - inside_ov(ov, setting), jnp.linalg.norm(ov)),
+        "outside_qk": _relative(qk - inside_qk(qk, setting), jnp.linalg.norm(qk)),
     }
     if isinstance(model.qk, Product) and setting.n_common_vocab != math.inf:
         off_plane = qk - sum(projection(qk, mode) * mode for mode in modes(lines.qk))

@@ -5,7 +5,9 @@ A record is measured once, and can be stored and loaded: a theory is then judged
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -16,7 +18,6 @@ import jax
 import numpy as np
 
 from qkflow.data import count_sequences
-from qkflow.flow import derived
 from qkflow.models import directions, modes
 from qkflow.setting import (
     ArgumentError,
@@ -29,23 +30,22 @@ from qkflow.setting import (
 )
 from qkflow.train import circuit_sgd, effective_rates, population_gradients, train
 from qkflow.trajectory import describe
-from qkflow.verify.descent import descend
+from qkflow.verify.alignment import Alignment, measure_alignment
+from qkflow.verify.horizon import resolution
+from qkflow.verify.noise import Noise, measure_noise
 
 SMALL = OrthogonalSetting(4, 5, 2, 3, math.inf, 3)
 SMALL_RATES = LearningRates(lr_ov=1.0, ratio=10.0)
 """Where matrices are trained when the given setting is too large: ratio is not 1, and Q is not b."""
+SMALL_COMMON_VOCAB = 4
+"""B in its place where the given one is finite; like Q, not b."""
 TWO_MODES = OrthogonalSetting(3, 3, 2, 1, 4, 2)
 """A finite common vocabulary, small enough to be trained beside any other setting."""
+TINY = OrthogonalSetting(3, 3, 2, 1, math.inf, 2)
+"""Where minibatches and starts off the manifold are trained, for many seeds."""
 MAX_SEQUENCES = 5_000
 """A larger population would take minutes to train in four parameterizations and six step sizes."""
 HALVINGS = 5
-LEARNED = (0.1, 0.2, 0.05)
-"""Training ends where the flow's loss is this part of the start's; the first at which the order is clean."""
-CLEAN = 0.035
-"""How far the order seen from one step size to the next may be from 1 at the largest steps."""
-UNSEEN = 1e-10
-"""A mu that differs less from one step size to the next shows no order at the smallest ones."""
-FIRST_STEPS = (64, 128, 256, 512, 1024)
 MULTIPLES = (0.1, 1.0, 10.0)
 """Multiples of the ratio at which attention is seen to sharpen."""
 POINTS = 12
@@ -95,6 +95,16 @@ class Gradients:
     columns: Columns
 
 
+GROUPS = {
+    "trainings": Training,
+    "gradients": Gradients,
+    "ratios": Training,
+    "noise": Noise,
+    "alignment": Alignment,
+}
+"""What a record has, and the kind of its parts."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Record:
     """All that was measured.
@@ -104,39 +114,46 @@ class Record:
         trainings: by name; "CACO", "FACO", "CAFO", "FAFO", an imbalanced and a two-mode circuit.
         gradients: by the same names.
         ratios: one parameterization at increasing ratios, with one step size.
+        noise: minibatch training, by parameterization.
+        alignment: starts off the manifold, by parameterization and start, such as "FAFO random".
     """
 
     setting: Mapping[str, Any]
     trainings: Mapping[str, Training]
     gradients: Mapping[str, Gradients]
     ratios: Mapping[str, Training]
+    noise: Mapping[str, Noise] = dataclasses.field(default_factory=dict)
+    alignment: Mapping[str, Alignment] = dataclasses.field(default_factory=dict)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one compressed .npz, whole or not at all."""
         path = os.fspath(path)
         arrays, problems = {}, {}
-        for group in ("trainings", "gradients", "ratios"):
+        for group in GROUPS:
             for name, part in getattr(self, group).items():
                 problems[f"{group}/{name}"] = describe(part.problem)
                 arrays |= {f"{group}/{name}/{key}": value for key, value in part.columns.items()}
         header = json.dumps({"setting": dict(self.setting), "problems": problems})
         draft = f"{path}.{os.getpid()}"
-        with open(draft, "wb") as handle:
-            np.savez_compressed(handle, header=np.array(header), **arrays)
-        os.replace(draft, path)
+        try:
+            with open(draft, "wb") as handle:
+                np.savez_compressed(handle, header=np.array(header), **arrays)
+            os.replace(draft, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(draft)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Record:
         """Read what `save` wrote."""
         with np.load(path, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
-            groups: dict[str, dict[str, Any]] = {"trainings": {}, "gradients": {}, "ratios": {}}
+            groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
             for place, numbers in header["problems"].items():
                 group, name = place.split("/")
                 prefix = place + "/"
                 columns = {k.removeprefix(prefix): file[k] for k in file.files if k.startswith(prefix)}
-                kind = Gradients if group == "gradients" else Training
-                groups[group][name] = kind(_problem(numbers), columns)
+                groups[group][name] = GROUPS[group](_problem(numbers), columns)
         return cls(header["setting"], **groups)
 
 
@@ -158,18 +175,52 @@ def _start(given: Start, kind: Parameterization) -> Start:
     )
 
 
+def _scaled_down(small: OrthogonalSetting, setting: OrthogonalSetting) -> OrthogonalSetting:
+    """The small one with the other's score scale, its common vocabulary finite where the other's is."""
+    common = math.inf if setting.n_common_vocab == math.inf else SMALL_COMMON_VOCAB
+    return dataclasses.replace(small, n_common_vocab=common, score_scale=setting.score_scale)
+
+
+def noisy_problems(problem: Problem) -> dict[str, Problem]:
+    """What is trained on minibatches: the problem, and the same with each circuit written the other way.
+
+    In `TINY`, with the problem's score scale and start, a common vocabulary that is finite where the
+    problem's is, and the rates of `trained_problems`.
+    """
+    kinds = [problem.parameterization.value]
+    kinds.append(kinds[0].translate(str.maketrans("FC", "CF")))
+    return {kind: _tiny(problem, Parameterization(kind)) for kind in kinds}
+
+
+def aligning_problems(problem: Problem) -> dict[str, Problem]:
+    """What is trained from starts off the manifold: FAFO, and the problem's own if it has a factor.
+
+    In the same setting and with the same rates as `noisy_problems`.
+    """
+    kinds = {Parameterization.FAFO, problem.parameterization} - {Parameterization.CACO}
+    return {kind.value: _tiny(problem, kind) for kind in Parameterization if kind in kinds}
+
+
+def _tiny(problem: Problem, kind: Parameterization) -> Problem:
+    rates = trained_problems(problem)[problem.parameterization.value].rates
+    start = problem.start if kind is problem.parameterization else _start(problem.start, kind)
+    return Problem(_scaled_down(TINY, problem.setting), kind, rates, start)
+
+
 def trained_problems(problem: Problem) -> dict[str, Problem]:
     """What is trained for a problem: all four parameterizations, one imbalanced and one of two modes.
 
     They are trained in the problem's own setting, rates and start when its population has at most
-    `MAX_SEQUENCES` sequences, else in `SMALL`; the last two always in a small one.
+    `MAX_SEQUENCES` sequences. Else they are trained in `SMALL`, with the problem's score scale and start, a
+    common vocabulary that is finite where the problem's is, and `SMALL_RATES`; the last two
+    always in a small one.
     """
     fits = count_sequences(problem.setting) <= MAX_SEQUENCES
-    setting, rates = (problem.setting, problem.rates) if fits else (SMALL, SMALL_RATES)
-    given = problem.start if fits else Start()
-    problems = {k.value: Problem(setting, k, rates, _start(given, k)) for k in Parameterization}
-    if fits:
-        problems[problem.parameterization.value] = problem
+    setting = problem.setting if fits else _scaled_down(SMALL, problem.setting)
+    rates = problem.rates if fits else SMALL_RATES
+    problems = {k.value: Problem(setting, k, rates, _start(problem.start, k)) for k in Parameterization}
+    own = dataclasses.replace(problem, setting=setting, rates=rates)
+    problems[own.parameterization.value] = own
     uneven = Start(0.1, 0.05, imbalance_ov=0.6, imbalance_qk=-0.4)
     return problems | {
         "FAFO imbalanced": Problem(SMALL, Parameterization.FAFO, SMALL_RATES, uneven),
@@ -190,76 +241,53 @@ def measure(
 
     Args:
         problem: the problem that is to be verified.
-        names: which of `trained_problems`; `None` is all, with the ratios.
-        progress: called with a line before each training.
+        names: which of `trained_problems`; `None` is all, with the ratios, minibatches and starts off the
+            manifold.
+        progress: called with a line before each training, such as "training 3 of 14: CAFO".
         optimizer: makes the optax transformation of (h lr_ov, h lr_qk).
     """
-    say = progress or (lambda line: None)
     problems = trained_problems(problem)
     base = problems[problem.parameterization.value]
-    trainings, gradients = {}, {}
-    for name in problems if names is None else names:
-        say(f"training {name}")
-        trained = problems[name]
-        trainings[name] = _train(trained, HALVINGS, optimizer)
-        gradients[name] = _gradients(trained)
-    ratios = {}
-    for multiple in MULTIPLES if names is None else ():
-        rates = LearningRates(base.rates.lr_ov, base.rates.ratio * multiple)
-        say(f"training {base.parameterization.value} at ratio {rates.ratio:g}")
-        faster = dataclasses.replace(base, rates=rates)
-        ratios[f"ratio {rates.ratio:g}"] = _train(faster, 0, optimizer)
+    whole = names is None
+    names = list(problems) if names is None else names
+    faster = [_at_multiple(base, multiple) for multiple in MULTIPLES] if whole else []
+    noisy, aligning = (noisy_problems(problem), aligning_problems(problem)) if whole else ({}, {})
+    lines = itertools.count(1)
+    total = len(names) + len(faster) + len(noisy) + 2 * len(aligning)
+
+    def say(line: str) -> None:
+        if progress is not None:
+            progress(f"training {next(lines)} of {total}: {line}")
+
+    trainings, gradients, ratios, noise, alignment = {}, {}, {}, {}, {}
+    for name in names:
+        say(name)
+        trainings[name] = _train(problems[name], HALVINGS, optimizer)
+        gradients[name] = _gradients(problems[name])
+    for trained in faster:
+        say(f"{base.parameterization.value} at ratio {trained.rates.ratio:g}")
+        ratios[f"ratio {trained.rates.ratio:g}"] = _train(trained, 0, optimizer)
+    for name, trained in noisy.items():
+        say(f"{name} on minibatches")
+        noise[name] = measure_noise(trained, optimizer)
+    for name, trained in aligning.items():
+        for start in ("identity", "random"):
+            say(f"{name} from {start} starts")
+            alignment[f"{name} {start}"] = measure_alignment(trained, start, optimizer=optimizer)
     setting = {n: v for n, v in describe(base).items() if n.startswith("n_") or n in ("score_scale", "ratio")}
-    return Record(setting | {"start": "aligned", "seeds": [0]}, trainings, gradients, ratios)
+    return Record(
+        setting | {"start": "aligned", "seeds": [0]},
+        trainings,
+        gradients,
+        ratios,
+        {name: found for name, found in noise.items() if found is not None},
+        {name: found for name, found in alignment.items() if found is not None},
+    )
 
 
-def resolution(problem: Problem) -> tuple[float, int]:
-    """How long to train, and in how many steps at first, for the error of a step to be of first order.
-
-    The time at which the loss is one of the parts `LEARNED` of the start's, and the smallest power of two
-    from which on halving the step halves the scalar map's distance to the flow within `CLEAN`: the first
-    such pair, or the cleanest of all.
-    """
-    best = (math.inf, 1e3 / problem.rates.lr_ov, FIRST_STEPS[-1])
-    for part in LEARNED:
-        end = _time_of(problem, part)
-        if end is None:
-            break
-        for steps in FIRST_STEPS:
-            runs = np.array([descend(problem, [steps * k], end / (steps * k)) for k in (1, 2, 4)])[:, :, 0]
-            first, second = abs(runs[0] - runs[1]), abs(runs[1] - runs[2])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                slopes = np.log2(first / second)
-            off = float(np.max(np.where(first <= UNSEEN * abs(runs[2]), 0.0, abs(slopes - 1.0))))
-            best = min(best, (off, end, steps))
-            if off <= CLEAN:
-                return end, steps
-    return best[1:]
-
-
-def _time_of(problem: Problem, part: float) -> float | None:
-    """About when the loss is this part of the start's, by the map (512 steps to ever later ends)."""
-    goal = _log_loss(problem, problem.start.mu_ov, problem.start.mu_qk) + math.log(part)
-
-    def passed(end):
-        mu_ov, mu_qk = descend(problem, [512], end / 512)
-        return _log_loss(problem, mu_ov[0], mu_qk[0]) <= goal
-
-    end = 1e-6 / problem.rates.lr_ov
-    while not passed(end):
-        if end > 1e30:
-            return None
-        end *= 2.0
-    low, high = end / 2.0, end
-    for _ in range(6):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if passed(middle) else (middle, high)
-    return high
-
-
-def _log_loss(problem: Problem, mu_ov: float, mu_qk: float) -> float:
-    c = problem.constants
-    return float(derived.log_loss(c, derived.alpha(c, mu_qk) * mu_ov))
+def _at_multiple(problem: Problem, multiple: float) -> Problem:
+    rates = LearningRates(problem.rates.lr_ov, problem.rates.ratio * multiple)
+    return dataclasses.replace(problem, rates=rates)
 
 
 def _train(problem: Problem, halvings: int, optimizer: Callable[[Any, Any], Any]) -> Training:
@@ -277,7 +305,7 @@ def _train(problem: Problem, halvings: int, optimizer: Callable[[Any, Any], Any]
         # Geometric records of a power of two are its halvings: those that every step size shares are kept.
         kept = np.flatnonzero(np.isin(run.extra["step"], [0, *(steps // 2**i for i in range(SHARED - 1))]))
         fields = {name: getattr(run, name) for name in ("mu_ov", "mu_qk", "alpha", "log_loss")}
-        off_line = {name: column for name, column in run.extra.items() if name != "step"}
+        off_line = {n: c for n, c in run.extra.items() if n != "step" and not n.startswith("outside")}
         row = {name: np.asarray(column)[0, kept] for name, column in (fields | off_line).items()}
         rows.append(row | {"step": run.extra["step"][kept], "step_size": np.asarray(end / steps)})
     return Training(problem, {name: np.stack([row[name] for row in rows]) for name in rows[0]})

@@ -6,7 +6,7 @@ import pytest
 from qkflow.data import Sequences, population
 from qkflow.models import Attention, Matrix, Product, aligned_start, directions, modes
 from qkflow.setting import OrthogonalSetting, Problem, Start
-from qkflow.train.record import Lines, observe
+from qkflow.train.record import Lines, inside_ov, inside_qk, observe
 
 SETTING = OrthogonalSetting(3, 4, 2, 1, 5, 6)
 QK, OV = directions(SETTING)
@@ -52,3 +52,13 @@ def test_conserved_quantities_compare_with_the_start():
     expected = 0.1 / np.sqrt(0.2**2 + 4 * 4 * 0.9**2)
     assert record(other, start)["conserved_ov"] == pytest.approx(expected, rel=1e-12)
     assert "conserved_qk" not in record(later, start)
+
+
+@pytest.mark.parametrize("common", [5, np.inf])
+def test_inside_is_what_the_singular_spaces_hold(common):
+    setting = OrthogonalSetting(3, 4, 2, 1, common, 6)
+    for inside, direction in zip((inside_qk, inside_ov), directions(setting), strict=True):
+        u, s, vt = np.linalg.svd(direction, full_matrices=False)
+        u, vt = u[:, s > 1e-9], vt[s > 1e-9]
+        matrix = np.random.default_rng(0).normal(size=direction.shape)
+        assert inside(matrix, setting) == pytest.approx(u @ (u.T @ matrix @ vt.T) @ vt, abs=1e-13)

@@ -1,12 +1,22 @@
 """The stored record is what training gives, and survives storing."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from qkflow.setting import OrthogonalSetting, Parameterization, Problem, Start
+from qkflow.setting import LearningRates, OrthogonalSetting, Parameterization, Problem, Start
 from qkflow.train import train
 from qkflow.verify import Record
-from qkflow.verify.record import SMALL, SMALL_RATES, trained_problems
+from qkflow.verify.record import (
+    GROUPS,
+    SMALL,
+    SMALL_RATES,
+    TINY,
+    aligning_problems,
+    noisy_problems,
+    trained_problems,
+)
 from tests.verify.stored import PATH, stored
 
 
@@ -39,11 +49,41 @@ def test_it_survives_storing(tmp_path):
     again = Record.load(tmp_path / "record.npz")
     assert again.setting == record.setting
     assert [p.name for p in tmp_path.iterdir()] == ["record.npz"]
-    for group in ("trainings", "gradients", "ratios"):
+    for group in GROUPS:
         for name, part in getattr(record, group).items():
             other = getattr(again, group)[name]
             assert other.problem == part.problem
             assert all(np.array_equal(other.columns[key], column) for key, column in part.columns.items())
+
+
+def test_a_record_that_cannot_be_written_leaves_nothing(tmp_path):
+    bad = dataclasses.replace(stored(), setting={"not": object()})
+    full = dataclasses.replace(stored(), ratios={})
+    (tmp_path / "folder").mkdir()
+    for record, place in ((bad, tmp_path / "record.npz"), (full, tmp_path / "folder")):
+        with pytest.raises((TypeError, OSError)):
+            record.save(place)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_the_stand_in_keeps_what_the_problem_has():
+    start = Start(0.3, -0.2, imbalance_ov=0.4)
+    large = Problem(
+        OrthogonalSetting(n_common_vocab=200, score_scale=0.2), "CAFO", LearningRates(2.0, 3.0), start
+    )
+    trained = trained_problems(large)
+    common = {p.setting.n_common_vocab for name, p in trained.items() if name in "CACO FACO CAFO FAFO"}
+    assert common == {4}
+    assert trained["CAFO"].setting.score_scale == 0.2
+    assert trained["CAFO"].rates == SMALL_RATES
+    assert trained["CAFO"].start == start
+    assert trained["FACO"].start == Start(0.3, 0.01)
+    noisy = noisy_problems(large)
+    assert list(noisy) == ["CAFO", "FACO"]
+    assert noisy["CAFO"].start == start
+    assert noisy["CAFO"].setting == dataclasses.replace(TINY, n_common_vocab=4, score_scale=0.2)
+    assert list(aligning_problems(large)) == ["CAFO", "FAFO"]
+    assert list(aligning_problems(Problem())) == ["FAFO"]
 
 
 def test_what_is_trained():

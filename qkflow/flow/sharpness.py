@@ -7,8 +7,8 @@ F_B(u0)), whose left side knows only the QK circuit. Two consequences, for balan
 score scale 1:
 
 * OV factorized or not, the same QK circuit and start: at equal g, I is equal, so u_F = u0_F + sqrt(b)
-  (u_C^2 - u0_C^2). The factorized OV circuit is the sharper one while u0_F + sqrt(b) (u^2 - u0_C^2) < u: from the
-  same start u0 < 1/(2 sqrt(b)) until u = 1/sqrt(b) - u0, and never after, whatever the ratio.
+  (u_C^2 - u0_C^2). The factorized OV circuit is the sharper one while u0_F + sqrt(b) (u^2 - u0_C^2) < u: from
+  the same start u0 < 1/(2 sqrt(b)) until u = 1/sqrt(b) - u0, and never after, whatever the ratio.
 * QK factorized or not, the same OV circuit and start: the sharper is the one with the lesser I at equal g.
   From the same start g0 the factorized I grows (1 + rho e^g)/(a g) against 1 + rho e^g, a = 2 sqrt(bQ): it is
   the sharper one for ever if a g0 >= 1; else only beyond one crossing g, the same for all ratios and for both

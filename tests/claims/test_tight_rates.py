@@ -25,6 +25,12 @@ def evidence() -> Evidence:
     return found
 
 
+@pytest.fixture(autouse=True)
+def _nothing_planted_is_remembered():
+    yield
+    late._remainders.cache_clear()
+
+
 def judged(module, evidence: Evidence) -> Claim:
     late._remainders.cache_clear()
     return module.judge(evidence)
@@ -126,7 +132,6 @@ def test_another_trajectory_is_falsified(evidence, monkeypatch):
     }
     monkeypatch.setattr(late, "_cases", lambda problem, field: cases)
     assert judged(qk_rate, evidence).verdict is Verdict.FALSIFIED
-    late._remainders.cache_clear()
 
 
 def test_growth_where_the_next_orders_oppose_each_other_decides_nothing(evidence):

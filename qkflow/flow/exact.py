@@ -171,14 +171,18 @@ def _search(x: Number) -> _Search:
 
 
 def _newton(search: _Search, value: Number, slope: Number) -> _Search:
-    """A step towards the root of an increasing function: Newton's, but inside the bracket and at most 3."""
+    """A step towards the root of an increasing function: Newton's while it shrinks, else half the bracket.
+
+    It is at most 3, and shrinks when it is half the last one or less: two steps that lead to and fro across a
+    bend would move the ends of the bracket by less and less.
+    """
     x = search.x
     low, high = jnp.where(value < 0, x, search.low), jnp.where(value < 0, search.high, x)
     step = value / slope
     new = x - jnp.where(jnp.isfinite(step), jnp.clip(step, -3, 3), 3.0)
-    # A step that leads back to where a sign was seen would go round for ever.
-    back = (new != x) & ((new <= low) | (new >= high))
-    new = jnp.where(back, 0.5 * (low + high), new)
+    outside = (new != x) & ((new <= low) | (new >= high))
+    slow = jnp.isfinite(high - low) & (jnp.abs(new - x) > 0.5 * search.step)
+    new = jnp.where(outside | slow, 0.5 * (low + high), new)
     return _Search(new, low, high, jnp.abs(new - x), search.count + 1)
 
 

@@ -398,6 +398,17 @@ def test_a_search_does_not_go_round():
     np.testing.assert_allclose(np.exp(found.log_loss), losses, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("parameterization", "ratio", "log_t"),
+    [("CACO", 80.0, 10.186012021549931), ("FACO", 93.0, 10.859060402684563), ("FACO", 80.0, 9.101694915254237)],
+)
+def test_a_search_does_not_creep(parameterization, ratio, log_t):
+    """Across the bend of the first estimate Newton's steps go to and fro, and hardly narrow the bracket."""
+    problem = Problem(parameterization=parameterization, rates=LearningRates(ratio=ratio))
+    mu_qk = solve_exact(problem, at_log_time=[log_t - 1e-3, log_t, log_t + 1e-3]).mu_qk
+    assert mu_qk[0] < mu_qk[1] < mu_qk[2]
+
+
 def test_a_concrete_problem_inside_jit():
     plain = solve_exact(Problem(), at_loss=0.1).alpha
     np.testing.assert_allclose(

@@ -139,6 +139,14 @@ class Line:
         rise = 4 * self.b * x / self.k
         return (self.u0 * self.u0 + rise * (2 * self.r_ov0 + rise) / (4 * self.b)).sqrt()
 
+    def ov_rise(self, h: Fraction) -> arb:
+        """u - u0 at h, without cancellation."""
+        if h == 0:
+            return arb(0)
+        x = self.x(h)
+        u = self.mu_ov(x)
+        return x / self.k * (self.r_ov0 + self.rescaling_ov(u)) / (self.u0 + u)
+
     def x_of(self, mu_ov: arb) -> arb:
         """X at u, the inverse of `mu_ov`."""
         squares = self.k * (mu_ov - self.u0) * (mu_ov + self.u0)

@@ -14,7 +14,6 @@ with c_n somewhere in that ball, since (h - m)^n >= 0.
 from __future__ import annotations
 
 import bisect
-import math
 from fractions import Fraction
 
 from flint import arb, arb_series, ctx  # type: ignore[import-untyped]
@@ -24,7 +23,7 @@ from qkflow.verify._line import Line, Point
 
 _ORDER = 20  # even: the remainder of a panel then has one sign
 _GOAL = Fraction(1, 2**32)  # of a panel of time against the time so far
-_PANELS = 8000
+_PANELS = 4000
 
 
 class TooLongError(ArithmeticError):
@@ -58,7 +57,8 @@ class Clock:
         elif at == 0:
             at, time = self._first(h)
         while at < h:
-            step = min(h, at + Fraction(2) ** (math.floor(math.log2(at)) - 1))
+            octave = at.numerator.bit_length() - at.denominator.bit_length()
+            step = min(h, at + Fraction(2) ** (octave - 1))
             at, time = step, self._advance(at, step, time)
             if skipped is None or at == h:  # earlier times would be worth little after a leap
                 self.known.insert(bisect.bisect_right(self.known, at, key=lambda entry: entry[0]), (at, time))
@@ -72,12 +72,12 @@ class Clock:
     def _first(self, h: Fraction) -> tuple[Fraction, arb]:
         """A first stretch, so short that its crude bound has the accuracy aimed at."""
         line, first = self.line, self.line.start
-        for _ in range(40):
+        for _ in range(200):
             last = line.at(h)
             fast = self._slowness(first, line.rescaling_ov(last.mu_ov), last.alpha)
             slow = self._slowness(last, line.r_ov0, first.alpha)
             if slow - fast <= fast * ball(_GOAL):
-                return h, (last.mu_ov - line.u0) * fast.union(slow)
+                return h, line.ov_rise(h) * fast.union(slow)
             h /= 256
         raise TooLongError("The start is too steep for the precision.")
 
@@ -94,7 +94,7 @@ class Clock:
             if place is None or place <= known:
                 return None
             point = line.at(place)
-            most = (point.mu_ov - line.u0) * self._slowness(point, line.r_ov0, line.start.alpha)
+            most = line.ov_rise(place) * self._slowness(point, line.r_ov0, line.start.alpha)
             if most <= least * ball(_GOAL):
                 return place, arb(0).union(most)
         return None
@@ -121,8 +121,8 @@ class Clock:
         while stack:
             h1, h2 = stack.pop()
             panels += 1
-            if panels > _PANELS:
-                raise TooLongError(f"Time needs more than {_PANELS} panels.")
+            if panels > _PANELS or (h2 - h1) * 2 ** (ctx.prec // 2) < h2:
+                raise TooLongError("Time along the curve takes too many or too narrow panels.")
             part = self._panel(h1, h2)
             if part.is_finite() and part.rad() <= (time + part).mid() * ball(_GOAL):
                 time += part

@@ -9,9 +9,10 @@ inverse form (`qkflow.verify._statements`), f >= 0 holds on an interval
 * or when f at the left end outweighs the steepest fall that the range of f' allows up to the right end.
 
 It does not hold at a point where a ball says f < 0, nor right after a start that the bound touches when
-f' < 0 on [0, h]. An interval with neither is cut; when the allowance is used up the precision is doubled,
-twice, and then the statement is undecided. X, mu_OV and all bounds are explicit; time, which is needed only
-where f' does not decide, is enclosed by Taylor panels. Nothing here is judged with a tolerance.
+f' < 0 on [0, h]. An interval with neither is cut; when the allowance is used up the precision is raised, to
+twice and eight times the first, and then the statement is undecided. X, mu_OV and all bounds are explicit;
+time, which is needed only where f' does not decide, is enclosed by Taylor panels. Nothing here is judged with
+a tolerance.
 """
 
 from __future__ import annotations
@@ -70,13 +71,14 @@ class Violation:
 
     Args:
         at: where it fails.
-        by: how far the state is beyond the bound there, in units of the state; positive.
+        by: how far the state is beyond the bound there, in units of the state; positive. `None` where that
+            needs a time too long to enclose.
         kept_to: up to where it was proved; the first crossing lies between the two.
         at_once: whether it fails at all t > 0 up to `at`; `kept_to` is then the start.
     """
 
     at: Place
-    by: arb
+    by: arb | None
     kept_to: Place
     at_once: bool
 
@@ -114,7 +116,7 @@ class Proof:
             found = self.violation
             plain["violation"] = {
                 "at": found.at.document(),
-                "by": decimal(found.by),
+                "by": None if found.by is None else decimal(found.by),
                 "kept_to": found.kept_to.document(),
                 "at_once": found.at_once,
             }
@@ -138,7 +140,7 @@ def prove(
         constant: the factor of X (mu_QK) or t (mu_OV) to judge the bounds with; str, int and Fraction are
             exact.
         intervals: how many intervals may be looked at for a bound at one precision.
-        bits: the precision to begin with.
+        bits: the precision to begin with; twice and eight times as much follow where it does not decide.
 
     Returns:
         A proof for each bound in scope, in the order of `growth_bounds`.
@@ -160,7 +162,7 @@ def prove(
     if factor <= 0:
         raise ArgumentError(f"Argument `constant` must be positive, but is {constant!r}.")
     proofs: dict[str, Proof] = {}
-    for step in (1, 2, 4):
+    for step in (1, 2, 8):
         with working(step * bits):
             clock = Clock(Line(problem))
             for name, form in FORMS.items():
@@ -225,7 +227,11 @@ def _between(h1: Fraction, h2: Fraction | None) -> Fraction:
 
 def _violation(statement: Statement, h1: Fraction, h2: Fraction, at_once: bool = False) -> Violation:
     clock = statement.clock
-    return Violation(_place(clock, h2), statement.beyond(h2), _place(clock, h1), at_once)
+    try:
+        by = statement.beyond(h2)
+    except TooLongError:
+        by = None
+    return Violation(_place(clock, h2), by, _place(clock, h1), at_once)
 
 
 def _place(clock: Clock, h: Fraction) -> Place:
@@ -236,9 +242,7 @@ def _place(clock: Clock, h: Fraction) -> Place:
     return Place(clock.line.mu_qk(h), clock.line.at(h).mu_ov, log_t)
 
 
-def bound_balls(
-    problem: Problem, log_t: Any, mu_ov: Any = None, *, bits: int = 128
-) -> dict[str, arb | None]:
+def bound_balls(problem: Problem, log_t: Any, mu_ov: Any = None, *, bits: int = 128) -> dict[str, arb | None]:
     """Every bound of `growth_bounds` in a ball, at one time and state.
 
     Args:

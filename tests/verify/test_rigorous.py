@@ -245,7 +245,7 @@ def test_wrong_constants_agree_with_the_trajectory():
 
 def test_a_small_allowance_leaves_it_undecided():
     proof = prove(Problem(), ["qk_above_log"], constant="1/2", intervals=3)["qk_above_log"]
-    assert (proof.verdict, proof.intervals, proof.bits, proof.violation) == ("undecided", 3, 512, None)
+    assert (proof.verdict, proof.intervals, proof.bits, proof.violation) == ("undecided", 3, 1024, None)
     assert proof.why.startswith("3 intervals prove it only up to h = ")
     assert prove(Problem(), ["qk_above_log"], constant="1/2")["qk_above_log"].verdict == "refuted"
 

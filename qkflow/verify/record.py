@@ -32,11 +32,14 @@ from qkflow.train import circuit_sgd, effective_rates, population_gradients, tra
 from qkflow.trajectory import describe
 from qkflow.verify.alignment import Alignment, measure_alignment
 from qkflow.verify.horizon import resolution
-from qkflow.verify.noise import Noise, measure_noise
+from qkflow.verify.noise import SEEDS, Noise, measure_noise
 
 SMALL = OrthogonalSetting(4, 5, 2, 3, math.inf, 3)
 SMALL_RATES = LearningRates(lr_ov=1.0, ratio=10.0)
 """Where matrices are trained when the given setting is too large: ratio is not 1, and Q is not b."""
+LARGEST_START = 3.0
+"""The largest mu in its place. Where attention is all but complete, the manifold is unstable against unequal
+attention to a class's tokens, and training a factorized QK circuit stretches rounding beyond all claims."""
 SMALL_COMMON_VOCAB = 4
 """B in its place where the given one is finite; like Q, not b."""
 TWO_MODES = OrthogonalSetting(3, 3, 2, 1, 4, 2)
@@ -181,6 +184,11 @@ def _scaled_down(small: OrthogonalSetting, setting: OrthogonalSetting) -> Orthog
     return dataclasses.replace(small, n_common_vocab=common, score_scale=setting.score_scale)
 
 
+def _within(start: Start) -> Start:
+    mu_ov, mu_qk = np.clip([start.mu_ov, start.mu_qk], -LARGEST_START, LARGEST_START).tolist()
+    return dataclasses.replace(start, mu_ov=mu_ov, mu_qk=mu_qk)
+
+
 def noisy_problems(problem: Problem) -> dict[str, Problem]:
     """What is trained on minibatches: the problem, and the same with each circuit written the other way.
 
@@ -203,7 +211,8 @@ def aligning_problems(problem: Problem) -> dict[str, Problem]:
 
 def _tiny(problem: Problem, kind: Parameterization) -> Problem:
     rates = trained_problems(problem)[problem.parameterization.value].rates
-    start = problem.start if kind is problem.parameterization else _start(problem.start, kind)
+    given = _within(problem.start)
+    start = given if kind is problem.parameterization else _start(given, kind)
     return Problem(_scaled_down(TINY, problem.setting), kind, rates, start)
 
 
@@ -211,15 +220,16 @@ def trained_problems(problem: Problem) -> dict[str, Problem]:
     """What is trained for a problem: all four parameterizations, one imbalanced and one of two modes.
 
     They are trained in the problem's own setting, rates and start when its population has at most
-    `MAX_SEQUENCES` sequences. Else they are trained in `SMALL`, with the problem's score scale and start, a
-    common vocabulary that is finite where the problem's is, and `SMALL_RATES`; the last two
-    always in a small one.
+    `MAX_SEQUENCES` sequences. Else they are trained in `SMALL`, with the problem's score scale, its start (no
+    mu beyond `LARGEST_START`), a common vocabulary that is finite where the problem's is, and `SMALL_RATES`;
+    the last two always in a small one.
     """
     fits = count_sequences(problem.setting) <= MAX_SEQUENCES
     setting = problem.setting if fits else _scaled_down(SMALL, problem.setting)
     rates = problem.rates if fits else SMALL_RATES
-    problems = {k.value: Problem(setting, k, rates, _start(problem.start, k)) for k in Parameterization}
-    own = dataclasses.replace(problem, setting=setting, rates=rates)
+    given = problem.start if fits else _within(problem.start)
+    problems = {k.value: Problem(setting, k, rates, _start(given, k)) for k in Parameterization}
+    own = dataclasses.replace(problem, setting=setting, rates=rates, start=given)
     problems[own.parameterization.value] = own
     uneven = Start(0.1, 0.05, imbalance_ov=0.6, imbalance_qk=-0.4)
     return problems | {
@@ -276,7 +286,7 @@ def measure(
             alignment[f"{name} {start}"] = measure_alignment(trained, start, optimizer=optimizer)
     setting = {n: v for n, v in describe(base).items() if n.startswith("n_") or n in ("score_scale", "ratio")}
     return Record(
-        setting | {"start": "aligned", "seeds": [0]},
+        setting | {"seeds": list(range(SEEDS)) if noise else [0]},
         trainings,
         gradients,
         ratios,

@@ -242,11 +242,12 @@ def _figures(curves: Curves) -> str:
 
 
 def _trained(trained: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in trained.items())
+    shown = {**trained, "seeds": _seeds(trained["seeds"])}
+    return ", ".join(f"{name} = {value}" for name, value in shown.items())
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}" if math.isfinite(value) else str(value)
+    return "-" if value is None else f"{value:.3g}" if math.isfinite(value) else str(value)
 
 
 def _note(claim: Claim) -> str:

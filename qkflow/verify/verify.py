@@ -13,6 +13,8 @@ from qkflow.flow import derived
 from qkflow.flow.asymptotics import growth_bounds
 from qkflow.setting import ArgumentError, Problem
 from qkflow.verify import (
+    attention_rate,
+    attention_to_one,
     certified,
     conserved,
     derivation,
@@ -22,11 +24,16 @@ from qkflow.verify import (
     line,
     loss_identity,
     ov_logarithmic,
+    ov_rate,
     qk_bounded,
+    qk_rate,
     reduction,
     rescaling,
     scalar_map,
+    sgd_scatter,
     sharper,
+    sharpness_order,
+    silent_alignment,
     training_limit,
 )
 from qkflow.verify.claim import Claim
@@ -43,12 +50,19 @@ MODULES = (
     scalar_map,
     gradient_descent_order,
     training_limit,
+    sgd_scatter,
+    silent_alignment,
     conserved,
     first_integral,
     exact_integrated,
     ov_logarithmic,
+    ov_rate,
     qk_bounded,
+    qk_rate,
+    attention_rate,
+    attention_to_one,
     sharper,
+    sharpness_order,
 )
 """One module a claim, in the order of the report."""
 

@@ -400,7 +400,11 @@ def test_a_search_does_not_go_round():
 
 @pytest.mark.parametrize(
     ("parameterization", "ratio", "log_t"),
-    [("CACO", 80.0, 10.186012021549931), ("FACO", 93.0, 10.859060402684563), ("FACO", 80.0, 9.101694915254237)],
+    [
+        ("CACO", 80.0, 10.186012021549931),
+        ("FACO", 93.0, 10.859060402684563),
+        ("FACO", 80.0, 9.101694915254237),
+    ],
 )
 def test_a_search_does_not_creep(parameterization, ratio, log_t):
     """Across the bend of the first estimate Newton's steps go to and fro, and hardly narrow the bracket."""

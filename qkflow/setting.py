@@ -30,6 +30,8 @@ a float means its binary value. Routes in float64 round to the nearest float; ce
 
 T = TypeVar("T")
 
+LARGEST = 10**300
+"""An exact number must be one to float64 as well."""
 LARGEST_EXPONENT = 100_000
 """Of a decimal that is kept exactly; beyond, it counts as 0 or infinite."""
 
@@ -101,7 +103,7 @@ def nearest(value: Number) -> Number:
 
 
 def _keep_exact(obj: Any) -> None:
-    """Strings as the numbers they spell; an exact number must be one to float64 as well."""
+    """Strings as the numbers they spell."""
     for field in dataclasses.fields(obj):
         name, value = field.name, exact(getattr(obj, field.name))
         object.__setattr__(obj, name, value)
@@ -109,9 +111,10 @@ def _keep_exact(obj: Any) -> None:
             continue
         if name.startswith("n_") and value.denominator != 1:
             raise ArgumentError(f"Argument `{name}` must be a whole number, but is {float(value)!r}.")
-        if value and not 1e-300 <= abs(value) <= 1e300:
+        if value and not Fraction(1, LARGEST) <= abs(value) <= LARGEST:
+            flag = name + "_0" * name.startswith("mu")
             what = "0 or between 1e-300 and 1e300 in size"
-            raise ArgumentError(f"Argument `{name}` must be {what}, but is about 1e{_magnitude(value)}.")
+            raise ArgumentError(f"Argument `{flag}` must be {what}, but is about 1e{_magnitude(value)}.")
 
 
 def _magnitude(value: Fraction) -> int:

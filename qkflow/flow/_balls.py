@@ -183,12 +183,12 @@ class Curve:
 
     # both
 
-    def density(self, z: Ball, odds: Ball, d_omega: Ball) -> Ball:
-        """d t / d w."""
+    def density(self, z: Ball, against: Ball, d_omega: Ball) -> Ball:
+        """d t / d w, with against = (1 - alpha) / alpha."""
         middle = z.real.mid()
         # apart, because of a wide ball around a large number Arb's exponential is wider than need be
         e_z = (z - middle).exp() * middle.exp()
-        return self.pace * (e_z + (self.M - 1)) * (1 + 1 / odds) * d_omega
+        return self.pace * (e_z + (self.M - 1)) * (1 + against) * d_omega
 
     def state(self, w: arb, area: arb) -> State:
         """The curve at w > 0, where Y = area."""
@@ -216,7 +216,7 @@ class Curve:
             omega=self.omega(u, area),
             d_z=alpha * ((self.R_0 + self.s**2 * area) * d_omega + rest * u * d_gap),
             d_gap=d_gap,
-            d_t=self.density(z, odds, d_omega),
+            d_t=self.density(z, 1 / odds, d_omega),
         )
 
     def latest(self, state: State) -> arb:

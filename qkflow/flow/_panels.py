@@ -28,6 +28,15 @@ class Unresolved(ArithmeticError):
     """The balls are too wide for an answer at this precision."""
 
 
+class TooLong(ArithmeticError):
+    """More panels than anyone would wait for, at any precision."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The way to this target takes more than {MOST_PANELS} panels: it cannot be certified."
+        )
+
+
 class Integral(NamedTuple):
     """An increasing function as its value at a panel's centre and a polynomial from there."""
 
@@ -79,7 +88,7 @@ def panel(
         radius: exact; the panel is 2/`DISC` of it wide.
         area: Y at the start.
         time: t at the start, or None where it is not asked for.
-        most: largest error, relative to Y at the panel's end, and to `about`.
+        most: largest error, relative to Y at the panel's end, and to `about` or t at its start.
         about: the size of the times that count, or None.
     """
     centre = (start + radius / DISC).mid()
@@ -89,7 +98,8 @@ def panel(
     disc = acb(arb(centre, radius), arb(0, radius))
     straight, flat_area = curve.straight(disc)
     tau = curve.tau_rate * flat_area
-    e_gap = curve.gap(tau).exp()
+    gap = curve.gap(tau)
+    e_gap = gap.exp()
     widening = curve.rest_0 + curve.alpha_0 * e_gap
     d_area = widening * straight
     size = arb(d_area.abs_upper())
@@ -97,24 +107,27 @@ def panel(
     middle, _ = curve.straight(centre)
     if not tail <= most * (area + half * middle):
         return None
-    d_area_series, e_gap_series = curve.series(centre, radius)
-    error = arb(0, tail.upper())
-    left = centre - start
-    area_model = _from(area, d_area_series, left, radius, error)
-    if time is None or about is None:
-        return Panel(start, centre, end, half, radius, area_model, None)
+    time_tail = None
+    if time is not None and about is not None:
+        pace = _pace_on_disc(curve, disc, straight, flat_area, tau, widening, area + (disc - start) * d_area)
+        if pace is None:
+            return None
+        d_omega, mu_ov = pace
+        odds, against = curve.odds_0 * e_gap, (-gap).exp() / curve.odds_0
+        # 1 + odds may hold 0 where neither is small: late, the other form of alpha does not
+        alpha = odds / (1 + odds) if abs(odds) < 1 else 1 / (1 + against)
+        d_time = curve.density(mu_ov * alpha, against, d_omega)
+        time_tail = _tail(arb(d_time.abs_upper()), half, radius)
+        if not (time_tail <= most * about or time_tail <= most * time):
+            return None
 
-    pace = _pace_on_disc(curve, disc, straight, flat_area, tau, widening, area + (disc - start) * d_area)
-    if pace is None:
-        return None
-    d_omega, mu_ov = pace
-    odds = curve.odds_0 * e_gap
-    d_time = curve.density(mu_ov / (1 + 1 / odds), odds, d_omega)
-    tail = _tail(arb(d_time.abs_upper()), half, radius)
+    left = centre - start
+    d_area_series, e_gap_series = curve.series(centre, radius)
+    area_model = _from(area, d_area_series, left, radius, arb(0, tail.upper()))
+    if time is None or time_tail is None:
+        return Panel(start, centre, end, half, radius, area_model, None)
     series = _time_series(curve, d_area_series, e_gap_series, area_model)
-    if not tail <= most * about:
-        return None
-    time_model = _from(time, series, left, radius, arb(0, tail.upper()))
+    time_model = _from(time, series, left, radius, arb(0, time_tail.upper()))
     return Panel(start, centre, end, half, radius, area_model, time_model)
 
 
@@ -188,7 +201,7 @@ class Trail:
         """The curve at w > 0, with panels laid so far."""
         while not self.panels or not w < self.panels[-1].end:
             if len(self.panels) > MOST_PANELS:
-                raise Unresolved("too many panels")
+                raise TooLong
             self.lay()
         return self.curve.state(w, self.area(w))
 
@@ -230,9 +243,13 @@ class Clock:
         else:
             self._area, self._time = arb(0), arb(0)
         self._radius = next(p for p in trail.panels if start < p.end).radius
+        self._count = 0
 
     def advance(self, most: arb | None = None) -> Panel:
         """One more panel, as wide as possible, but not beyond `most` by more than a few digits."""
+        self._count += 1
+        if self._count > MOST_PANELS:
+            raise TooLong
         radius = self._radius
         if most is not None:
             radius = arb(arb.min(radius, (most - self._start) * (DISC / 2) * (1 + arb(2) ** -10)).upper())

@@ -342,8 +342,9 @@ def _time(curve: Curve, panel: Panel, w: arb) -> tuple[arb, arb]:
 def _time_at(trail: Trail, w: arb, state: State) -> arb:
     """t at w, where the curve is at `state`."""
     # About t, to choose where the quadrature begins; the answer's radius shows whether it was early enough.
-    about = state.d_t * w / (1 + w * state.d_z)
-    clock = trail.clock(arb(about.mid()))
+    parts = [state.d_t * w / (1 + w * state.d_z)]
+    parts += [trail.state(p.centre).d_t * (p.end - p.start) for p in trail.panels if p.end < w]
+    clock = trail.clock(arb(max(part.mid() for part in parts)))
     end = arb(w.upper())
     while True:
         panel = clock.advance(end)

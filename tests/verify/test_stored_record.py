@@ -83,6 +83,7 @@ def test_the_stand_in_keeps_what_the_problem_has():
     assert noisy["CAFO"].start == start
     assert noisy["CAFO"].setting == dataclasses.replace(TINY, n_common_vocab=4, score_scale=0.2)
     assert list(aligning_problems(large)) == ["CAFO", "FAFO"]
+    assert trained_problems(Problem(start=Start(0.0, 300.0)))["CACO"].start == Start(0.0, 3.0)
     assert list(aligning_problems(Problem())) == ["FAFO"]
 
 

@@ -150,7 +150,7 @@ class Report:
         made = provenance()
         versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
         setting = ", ".join(f"{name} = {value}" for name, value in describe(self.problem).items())
-        figures = "" if self.curves is None else _figures(self.curves)
+        figures = "" if self.curves is None else _figures(self.curves, self.claims)
         head = "".join(
             f"<th>{name}</th>" for name in ("Claim", "Compared", "Error", "Tolerance", "Margin", "Verdict")
         )
@@ -214,7 +214,7 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 3 else ", ".join(map(str, seeds))
 
 
-def _figures(curves: Curves) -> str:
+def _figures(curves: Curves, claims: Sequence[Claim]) -> str:
     # Drawing is imported where it is used: a report without a page does without matplotlib.
     from qkflow import plots
 
@@ -233,6 +233,15 @@ def _figures(curves: Curves) -> str:
             "sharper attention and the smaller the logit gap at equal loss.",
             plots.ratios(curves.ratios),
         ),
+    ]
+    maps = [claim.details["map"] for claim in claims if "map" in claim.details]
+    drawn += [
+        (
+            "Which parameterization is the sharpest at equal loss: it depends on the ratio, on the start of "
+            "the factorized circuits and on the loss.",
+            plots.sharpness_map(found),
+        )
+        for found in maps
     ]
     pages = (
         f"<figure>{plots.svg(figure, f'figure{k}')}<figcaption>{html.escape(caption)}</figcaption></figure>"

@@ -27,7 +27,7 @@ CLAIM = Claim(
     shown="qkflow.verify.sharper",
     scope=Scope.ORDERING,
     compared="the slower's share of the faster's gain in mu_QK, and of its saving in mu_OV against unmoved "
-    "attention, at equal losses: neighbours among five ratios (exact, integrated) and three (trained matrices)",
+    "attention, at equal losses: neighbours among five ratios (exact, integrated) and three (trained)",
     accepted="every share is below 1; a saving counts where the route resolves it",
     falsified="a share reaches 1, or is not a number",
     reason="1, less what two routes that agree to 1e-8 may err",

@@ -76,7 +76,7 @@ def test_the_page_is_self_contained(page):
     assert parser.outside == []
     assert len(parser.ids) == len(set(parser.ids))
     assert not re.search(r"@import|url\((?!#)|<script|<link|<!DOCTYPE svg", page)
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
 
 
 def test_the_page_shows_every_claim(page):

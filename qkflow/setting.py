@@ -107,7 +107,7 @@ def _keep_exact(obj: Any) -> None:
     for field in dataclasses.fields(obj):
         name, value = field.name, exact(getattr(obj, field.name))
         object.__setattr__(obj, name, value)
-        if not isinstance(value, Fraction):
+        if not isinstance(value, int | Fraction):
             continue
         if name.startswith("n_") and value.denominator != 1:
             raise ArgumentError(f"Argument `{name}` must be a whole number, but is {float(value)!r}.")
@@ -117,7 +117,7 @@ def _keep_exact(obj: Any) -> None:
             raise ArgumentError(f"Argument `{flag}` must be {what}, but is about 1e{_magnitude(value)}.")
 
 
-def _magnitude(value: Fraction) -> int:
+def _magnitude(value: int | Fraction) -> int:
     return round((value.numerator.bit_length() - value.denominator.bit_length()) * math.log10(2))
 
 

@@ -65,6 +65,7 @@ def test_solving_never_imports_sympy_and_importing_never_changes_precision():
         "assert not jax.config.read('jax_enable_x64'); "
         "jax.config.update('jax_enable_x64', True); "
         "qkflow.solve(at_loss=.1); "
-        "assert 'sympy' not in sys.modules; assert 'matplotlib' not in sys.modules"
+        "assert 'sympy' not in sys.modules; assert 'matplotlib' not in sys.modules; "
+        "assert 'flint' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

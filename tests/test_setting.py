@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -87,6 +88,40 @@ def test_what_is_possible_is_accepted():
     Problem(parameterization="CACO", start=Start(0.0, -3.0))
     Problem(parameterization="FAFO", start=Start(0.0, -1.0, imbalance_ov=-0.1, imbalance_qk=0.1))
     OrthogonalSetting(n_classes=2.0, n_common=8, n_common_vocab=8)
+
+
+def test_strings_are_exact_and_float64_sees_the_nearest_floats():
+    setting = OrthogonalSetting(n_classes="20", n_common_vocab="inf", score_scale="1/3")
+    problem = Problem(setting, "FAFO", LearningRates("0.1", 0.1), Start("1e-2", Fraction(1, 7)))
+    exact, floats = problem.exact_constants, problem.constants
+    assert (exact.n_classes, exact.n_common_vocab, exact.score_scale) == (20, math.inf, Fraction(1, 3))
+    assert exact.lr_ov == Fraction(1, 10) != exact.ratio == Fraction(0.1)
+    assert (floats.lr_ov, floats.ratio, floats.mu_ov_0, floats.mu_qk_0) == (0.1, 0.1, 0.01, 1 / 7)
+    assert not any(isinstance(number, Fraction | str) for number in floats)
+    assert problem.rates.lr_qk == 0.1 * 0.1
+    assert all(isinstance(leaf, int | float) for leaf in jax.tree.leaves(problem))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("n_classes", "2.5", "`n_classes` must be a whole number, but is 2.5"),
+        ("n_classes", "20.00000000000000000001", "`n_classes` must be a whole number, but is 20.0"),
+        ("n_classes", "1/0", "`n_classes` must be a whole number of at least 2, but is '1/0'"),
+        ("score_scale", "1e-400", "must be 0 or between 1e-300 and 1e300 in size, but is about 1e-400"),
+        ("score_scale", "1e400", "but is about 1e400"),
+        ("score_scale", "1e999999999", "`score_scale` must be positive and finite, but is inf"),
+    ],
+)
+def test_strings_that_are_refused(name, text, sentence):
+    with pytest.raises(ArgumentError) as caught:
+        OrthogonalSetting(**{name: text})
+    assert sentence in str(caught.value)
+
+
+def test_an_array_is_no_exact_number():
+    with pytest.raises(ArgumentError, match="`ratio` must be one number for a certificate"):
+        _ = Problem(rates=LearningRates(ratio=np.array([1.0, 2.0]))).exact_constants
 
 
 def test_immutable_and_hashable():

@@ -89,7 +89,8 @@ class Curve:
         self.kind = kind
         self.M, self.b, self.Q = ball(c.n_classes), ball(c.n_distinct_vocab), ball(c.n_query_vocab)
         self.inverse_B = arb(0) if c.n_common_vocab == math.inf else 1 / ball(c.n_common_vocab)
-        self.rho, self.beta = ball(Fraction(c.n_distinct) / Fraction(c.n_common)), ball(c.score_scale)
+        self.exact_rho = Fraction(c.n_distinct) / Fraction(c.n_common)
+        self.rho, self.beta = ball(self.exact_rho), ball(c.score_scale)
         self.lr_ov, self.ratio = ball(c.lr_ov), ball(c.ratio)
         self.mu_ov_0, self.mu_qk_0 = ball(c.mu_ov_0), ball(c.mu_qk_0)
         self.imbalance_ov, self.imbalance_qk = ball(c.imbalance_ov), ball(c.imbalance_qk)

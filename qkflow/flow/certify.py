@@ -304,8 +304,9 @@ def _fields(curve: Curve, kind: str, target: Fraction, state: State, t: arb) -> 
     if kind == "loss":
         fields |= dict(loss=value, log_loss=value.log(), z=((curve.M - 1) / value.expm1()).log())
     elif kind == "attention":
-        odds = ball(target / (1 - target))
-        fields |= dict(alpha=value, log_one_minus_alpha=-odds.log1p(), mu_qk=(odds / curve.rho).log())
+        odds = target / (1 - target)  # in rational numbers, so that mu_QK = 0 is exactly that
+        mu_qk = ball(odds / curve.exact_rho).log()
+        fields |= dict(alpha=value, log_one_minus_alpha=-ball(odds).log1p(), mu_qk=mu_qk)
     elif kind == "time":
         fields |= dict(t=value, log_t=value.log())
     else:

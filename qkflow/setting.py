@@ -382,6 +382,21 @@ class Problem:
             **{name: _rational(name, value) for name, value in self._numbers()._asdict().items()}
         )
 
+    def in_floats(self) -> Problem:
+        """The same layer with the nearest floats for exact numbers that are not whole.
+
+        >>> Problem(rates=LearningRates(ratio="0.1")).in_floats().rates
+        LearningRates(lr_ov=1.0, ratio=0.1)
+        """
+        if not any(isinstance(number, Fraction) for number in self._numbers()):
+            return self
+
+        def rounded(part: T) -> T:
+            changes = {f.name: nearest(getattr(part, f.name)) for f in dataclasses.fields(part)}  # type: ignore[arg-type]
+            return dataclasses.replace(part, **changes)  # type: ignore[type-var]
+
+        return Problem(rounded(self.setting), self.parameterization, rounded(self.rates), rounded(self.start))
+
     def _numbers(self) -> Constants:
         s, r, start = self.setting, self.rates, self.start
         return Constants(

@@ -86,6 +86,7 @@ def solve(
         targets["at_loss"] = _losses(problem)
         if method == "certify":  # the start's loss as a float may be above the start's
             targets["at_loss"][0] *= 1 - 1e-12
+    problem = problem if method == "certify" else problem.in_floats()
     found = routes[method](problem, **targets, **options)
     return found.checked() if isinstance(found, Trajectory) else found
 

@@ -279,6 +279,8 @@ def attention_gap(problem: Problem, field: Any = derived) -> float:
 def _gap(relation: Relation) -> float:
     rest_0 = relation.rest_0
     b = relation.separation * (1.0 - rest_0) * relation.least_slope
+    if b <= 0:
+        return math.nan  # a wrong theory, in which attention does not sharpen
     root = math.sqrt(relation.imbalance_ov * rest_0 / (2.0 * b))
     return rest_0 * relation.u0 + relation.rate_ov / b + root
 

@@ -36,9 +36,7 @@ def test_the_table_lines_up():
     wrong = other.judged({"x": [0.0, 7.0]}, at={"x": {"log_t": [1.0, 2.5]}}, horizon="there")
     lines = report(fine, wrong).table().splitlines()
     assert [lines[1].index("here"), lines[2].index("there")] == [lines[0].index("held up to")] * 2
-    assert (
-        "falsified: a_longer_name: first violated in x by 140 times the tolerance at log_t = 2.5" in lines
-    )
+    assert "falsified: a_longer_name: first violated in x by 140 times the tolerance at log_t = 2.5" in lines
     assert lines[-1] == "1 verified, 1 falsified"
 
 

@@ -82,7 +82,8 @@ def sharpness_map(
         lr_ov: eta_OV; it does not matter.
         field: the derived field.
 
-    >>> found = sharpness_map(OrthogonalSetting(4, 5, 2, 3, math.inf, 3), [1.0, 10.0], [0.01], [1e-4])
+    >>> setting = OrthogonalSetting(4, 5, 2, 3, n_query_vocab=3)
+    >>> found = sharpness_map(setting, [1.0, 10.0], [0.01], [1e-4])
     >>> found.orders.ravel().tolist()
     ['FACO > CACO > FAFO > CAFO', 'FACO > FAFO > CACO > CAFO']
     """

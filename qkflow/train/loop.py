@@ -148,7 +148,7 @@ def train(
     """
     _choice("mode", mode, ("population", "sgd"))
     _choice("start", start, ("aligned", "identity", "random"))
-    problem = Problem(SMALL) if problem is None else problem
+    problem = Problem(SMALL) if problem is None else problem.in_floats()
     kind = problem.parameterization
     if start == "aligned" and start_scale is not None:
         raise ArgumentError(

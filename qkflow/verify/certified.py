@@ -40,7 +40,7 @@ def judge(evidence: Evidence) -> Claim:
     errors, at = {}, {}
     for place, question in asked.items():
         exact = solve_exact(evidence.problem, **question, field=evidence.field)
-        balls = certify(evidence.problem, **{name: list(map(float, v)) for name, v in question.items()})
+        balls = certify(evidence.exact, **{name: list(map(float, v)) for name, v in question.items()})
         for name in ("mu_ov", "mu_qk", "log_one_minus_alpha", "log_loss", "log_t"):
             proved = np.array([float(ball.mid()) for ball in getattr(balls, name)])
             smallest = 1.0 if name.startswith("log") else 0.0

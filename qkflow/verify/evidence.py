@@ -34,23 +34,23 @@ class Evidence:
         problem: solved and integrated at full size.
         record: what was measured on matrices.
         field: the derived field.
-        rigorous: whether bounds are to be proved by ball arithmetic as well.
+        exact: the problem in exact numbers, where bounds are to be proved by ball arithmetic as well.
     """
 
     problem: Problem
     record: Record
     field: Any = derived
-    rigorous: bool = False
+    exact: Problem | None = None
 
     @functools.cached_property
     def proofs(self) -> Mapping[str, Any]:
-        """Of every bound in scope, by name, whether it holds for all t; empty unless `rigorous`."""
-        if not self.rigorous:
+        """Of every bound in scope, by name, whether it holds for all t; empty without `exact`."""
+        if self.exact is None:
             return {}
         # Ball arithmetic is imported where it is used.
         from qkflow.verify.rigorous import prove
 
-        return prove(self.problem)
+        return prove(self.exact)
 
     @functools.cached_property
     def trained_horizon(self) -> str:

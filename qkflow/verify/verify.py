@@ -109,8 +109,9 @@ def verify(
     require_float64()
     began, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
     say = progress or (lambda line: None)
+    exact, problem = problem, problem.in_floats()
     record = measure(problem, progress=say) if record is None else record
-    evidence = Evidence(problem, record, field, rigorous)
+    evidence = Evidence(problem, record, field, exact if rigorous else None)
     judged = []
     chosen = list(known if claims is None else claims)
     for k, name in enumerate(chosen):

@@ -146,7 +146,7 @@ def test_attention():
     assert attention_is_right(derive())
 
 
-@pytest.mark.parametrize("name", [x for x in PLANTED if "R" not in x])
+@pytest.mark.parametrize("name", [x for x in PLANTED if "R" not in x and "keys" not in x])
 def test_a_planted_error_is_seen(name):
     numbers = CASES[1]
     wrong = PLANTED[name](derive())

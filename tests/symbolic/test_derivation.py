@@ -45,6 +45,7 @@ CONSTANTS = Problem().constants._replace(
     n_classes=4, n_distinct_vocab=5, n_distinct=2, n_common=3, n_common_vocab=7
 )
 CONSTANTS = CONSTANTS._replace(n_query_vocab=6, ratio=10.0, lr_ov=0.5, score_scale=1.5)
+CONSTANTS = CONSTANTS._replace(imbalance_ov=3.0, imbalance_qk=-0.9)
 
 
 def equal(derived, expected):
@@ -210,6 +211,7 @@ def _probe(field):
             field.separation(CONSTANTS),
             field.rescaling_ov(CONSTANTS, 1.3),
             field.rescaling_qk(CONSTANTS, sigma),
+            field.line_gap(CONSTANTS),
         ]
     )
 

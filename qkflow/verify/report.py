@@ -21,6 +21,7 @@ body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; background: #fff; 
 h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .5rem; border-bottom: 1px solid #ddd; }
+td:nth-child(2) { width: 44%; }
 td.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
 small { color: #555; } figure { margin: 1.2rem 0; break-inside: avoid; } figcaption { color: #444; }
 svg { max-width: 100%; height: auto; } tr { break-inside: avoid; }

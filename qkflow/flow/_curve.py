@@ -41,7 +41,7 @@ CUMULATE = (_ANTI * (np.arange(16) + 0.5)) @ (_LEGENDRE[:, :16] * WEIGHTS[:, Non
 LAST = _LEGENDRE[:, 14:16] * (2 * np.arange(14, 16) + 1)
 """(WEIGHTS * values) @ LAST: the two highest coefficients of the Legendre series through the nodes."""
 
-_EDGES = 1 - np.array([1, 4.0**-1, 4.0**-2, 4.0**-3, 4.0**-4, 0])
+_EDGES = 1 - np.array([1, 0.75, 0.5, 4.0**-1, 4.0**-2, 4.0**-3, 4.0**-4, 0])
 _GRADED = (_EDGES[:-1, None] + np.diff(_EDGES)[:, None] * NODES).ravel()
 _GRADED_WEIGHTS = (np.diff(_EDGES)[:, None] * WEIGHTS).ravel()
 SMALLEST = 1e-120
@@ -124,7 +124,8 @@ class Curve:
         if not self.kind.qk_factorized:
             y, slope = self.gap(tau)
             return tau + self.odds_0 * jnp.expm1(y) / slope
-        # e^mu_QK is steep towards the end, doubly exponential: panels a quarter as wide as the one before
+        # e^mu_QK is steep towards the end, doubly exponential: panels a quarter as wide as the one before,
+        # and three in the long first part, where an imbalanced start below zero is still far from its end
         y, _ = self.gap(jnp.asarray(tau)[..., None] * _GRADED)
         return tau + self.odds_0 * tau * (jnp.exp(y) @ _GRADED_WEIGHTS)
 

@@ -100,6 +100,15 @@ def test_exact_and_certified_agree(parameterization):
                 assert abs(float(getattr(exact, name)[0]) - true) <= 1e-11 * abs(true), (ratio, time, name)
 
 
+def test_a_start_far_below_zero():
+    """An imbalanced circuit that rises through zero: mu_QK is flat for long, then steep."""
+    setting = OrthogonalSetting(45, 1920, 427, 371, n_query_vocab=1608, score_scale=0.2476)
+    start = Start(0.0, -2.676, 0.0, -2.921)
+    problem = Problem(setting, "FACO", LearningRates(11.94, 0.002527), start)
+    true = float(certify(problem, at_log_time=345).mu_ov[0])
+    assert abs(float(solve_exact(problem, at_log_time=345.0).mu_ov[0]) - true) <= 1e-11 * true
+
+
 def test_the_reference_table_to_all_digits():
     for ratio, row in END_POINTS.items():
         point = certify(Problem(rates=LearningRates(ratio=str(ratio))), at_loss="1e-4")

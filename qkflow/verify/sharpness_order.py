@@ -71,7 +71,7 @@ def judge(evidence: Evidence) -> Claim:
             found = contradictions(curves, field)
             errors["integrated"], at["integrated"] = found["by"] / SOLVED, {"log_z": found["log_z"]}
     trained = {  # not the start, which may be common: rounding would put it in an order
-        kind.value: (training.problem, *(training.columns[q][-1, 1:] for q in ("mu_ov", "mu_qk")))
+        kind.value: (training.problem, training.columns["mu_ov"][-1, 1:], training.columns["mu_qk"][-1, 1:])
         for kind in Parameterization
         if (training := evidence.record.trainings.get(kind.value)) is not None
     }

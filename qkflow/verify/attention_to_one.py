@@ -16,7 +16,7 @@ from qkflow.verify.evidence import HORIZON, Evidence
 
 CLAIM = Claim(
     id="attention_to_one",
-    statement="alpha increases strictly and tends to 1: (1 - alpha) mu_OV <= d for all t, d = (1 - a0) u0 + "
+    statement="alpha never falls and tends to 1: (1 - alpha) mu_OV <= d for all t, d = (1 - a0) u0 + "
     "2 sqrt(b)/B + sqrt(|lambda_OV|/(2 B y0)), B = k' a0 min S (collapsed OV: lambda_OV = 1 and no b), hence "
     "1 - alpha <= d / log(e^u0 + R_OV(u0) a0 eta_OV t/(b M)).",
     source="derived",

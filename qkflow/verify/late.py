@@ -25,7 +25,8 @@ FAR = np.array([1e2, 1e3, 1e4, 1e6])
 """mu_QK at which the remainder is bounded far beyond any time that can be solved for."""
 
 ACCEPTED = (
-    "where rho e^mu_QK >= 10 at log t = 690, the remainder shrinks from log t = 690 to 2e3 to 1e4; "
+    "in each case (at least one) with rho e^mu_QK >= 10 at log t = 690, the remainder shrinks from log t = "
+    "690 to 2e3 to 1e4, or is named undecided; "
     "everywhere it lies in the interval that the proof gives for it, which shrinks to 0"
 )
 FALSIFIED = (

@@ -158,9 +158,12 @@ def prove(
     if wanted - set(FORMS):
         unknown = min(wanted - set(FORMS))
         raise ArgumentError(f"Argument `names` must be among {', '.join(FORMS)}, but is {unknown!r}.")
-    factor = Fraction(exact(constant))
+    try:
+        factor = Fraction(exact(constant))
+    except (ValueError, OverflowError, TypeError, ZeroDivisionError):
+        factor = Fraction(0)
     if factor <= 0:
-        raise ArgumentError(f"Argument `constant` must be positive, but is {constant!r}.")
+        raise ArgumentError(f"Argument `constant` must be a positive number, but is {constant!r}.")
     proofs: dict[str, Proof] = {}
     for step in (1, 2, 8):
         with working(step * bits):

@@ -15,9 +15,9 @@ QUARTER = 0.25
 CLAIM = Claim(
     id="sgd_scatter",
     statement="Trained on fresh minibatches from an aligned start to a fixed time, mu_OV and mu_QK scatter "
-    "over seeds as step/batch, the matrix entries about their directions as its square root, by the step as "
-    "by the batch; and the mean of the mu's tends to population gradient descent with the same step (which "
-    "is at O(step) from the flow) as step/batch goes to 0.",
+    "over seeds as step/batch, the matrix entries about their directions as its square root, along pairs of "
+    "step and batch that are not told apart; and the mean of the mu's tends to population gradient descent "
+    "with the same step (which is at O(step) from the flow) as step/batch goes to 0.",
     source="derived",
     shown="qkflow.verify.noise",
     scope=Scope.STATISTICAL,

@@ -26,8 +26,7 @@ from qkflow.verify.evidence import Evidence
 CLAIM = Claim(
     id="sharpness_order",
     statement="At equal loss and mu_QK = g of A, parameterization B is sharper than A if and only if its "
-    "first integral gives a smaller mu_OV at g; so the order of the four depends on ratio, start and loss: "
-    "CACO and FAFO, and CAFO and FAFO, change places.",
+    "first integral gives a smaller mu_OV at g; the order of the four is a map over ratio, start and loss.",
     source="derived",
     shown="qkflow.flow.sharpness",
     scope=Scope.ORDERING,

@@ -23,7 +23,7 @@ CLAIM = Claim(
     "loss has fallen by a tenth, and of W_QK when attention begins to move, are O(s). From an identity start "
     "both also come to their lines (a factorized QK with a finite common vocabulary: to the plane of its "
     "modes) as O(s), and from there, while the loss halves, the mu's are at O(s) from the flow started where "
-    "they are. A random start comes to the spaces only: its unequal singular values stay unequal.",
+    "they are (not claimed of the plane). Of a random start only the spaces are claimed.",
     source="derived",
     shown="qkflow.verify.alignment",
     scope=Scope.STATISTICAL,

@@ -149,7 +149,7 @@ def require(name: str, value: Number, holds: Callable[[np.ndarray], Any], what: 
         raise ArgumentError(f"Argument `{name}` must be {what}, but is {shown(array[wrong])}.")
 
 
-def _pytree(cls: type[T], static: tuple[str, ...] = ()) -> type[T]:
+def pytree(cls: type[T], static: tuple[str, ...] = ()) -> type[T]:
     """Register a dataclass as a pytree whose unflattened copies skip `__post_init__`; JAX sees floats."""
     names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     leaves = tuple(n for n in names if n not in static)
@@ -420,5 +420,5 @@ def _rational(name: str, value: Number) -> Number:
 
 
 for _cls in (OrthogonalSetting, LearningRates, Start):
-    _pytree(_cls)
-_pytree(Problem, static=("parameterization",))
+    pytree(_cls)
+pytree(Problem, static=("parameterization",))

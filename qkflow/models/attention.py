@@ -19,6 +19,14 @@ class Matrix(nnx.Module):
         """The circuit's matrix, (rows, columns)."""
         return self.matrix[...]
 
+    def columns(self, columns: ArrayLike) -> jax.Array:
+        """Some of its columns, (rows, len(columns))."""
+        return self.matrix[...][:, columns]
+
+    def apply(self, vectors: jax.Array) -> jax.Array:
+        """The circuit on vectors (N, columns): (N, rows)."""
+        return vectors @ self.matrix[...].T
+
     def entries(self, rows: jax.Array, columns: jax.Array) -> jax.Array:
         """The entries at rows (N, L) and columns (N,)."""
         return self.matrix[...][rows, columns[:, None]]
@@ -35,6 +43,14 @@ class Product(nnx.Module):
     def full(self) -> jax.Array:
         """The circuit's matrix A B, (rows, columns)."""
         return self.left[...] @ self.right[...]
+
+    def columns(self, columns: ArrayLike) -> jax.Array:
+        """Some of its columns, (rows, len(columns))."""
+        return self.left[...] @ self.right[...][:, columns]
+
+    def apply(self, vectors: jax.Array) -> jax.Array:
+        """The circuit on vectors (N, columns): (N, rows)."""
+        return (vectors @ self.right[...].T) @ self.left[...].T
 
     def entries(self, rows: jax.Array, columns: jax.Array) -> jax.Array:
         """The entries at rows (N, L) and columns (N,)."""
@@ -80,6 +96,25 @@ class Attention(nnx.Module):
         scores = jnp.pad(scores, ((0, 0), (0, blanks)))
         attention = jax.nn.softmax(scores)[:, : tokens.shape[1]]
         return scores, jnp.einsum("nl,nlm->nm", attention, self.ov.full().T[tokens])
+
+    def on_counts(self, counts, members, queries, score_scale) -> tuple[jax.Array, jax.Array]:
+        """Attention on every token (N, keys) and logits (N, classes) of N sequences given as bags of tokens.
+
+        All positions with one token have one score, so it is computed once a token and counted as often as
+        the token stands there: the same as on the sequences, at a cost that does not grow with their length.
+
+        Args:
+            counts: (N, keys), how often each token stands in the sequence; at least one somewhere.
+            members: integers (N,), which of `queries` is the sequence's.
+            queries: integers (Q,), all queries that occur, few.
+            score_scale: beta.
+        """
+        scores = (score_scale * self.qk.columns(queries)).T[members]
+        # Absent tokens must not decide the scale: the present ones could all underflow.
+        top = jax.lax.stop_gradient(jnp.max(scores, axis=1, where=counts > 0, initial=-jnp.inf, keepdims=True))
+        weights = jnp.where(counts > 0, counts * jnp.exp(scores - top), 0)
+        attention = weights / weights.sum(axis=1, keepdims=True)
+        return attention, self.ov.apply(attention)
 
 
 def cross_entropy(logits: jax.Array, classes: jax.Array) -> jax.Array:

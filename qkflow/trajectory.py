@@ -149,11 +149,16 @@ def plain(value: np.ndarray) -> Any:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
+    """Write a file whole or not at all, in UTF-8."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     """Write a file whole or not at all: a new file beside it, then one rename."""
     target = pathlib.Path(os.path.realpath(path))
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,6 +40,31 @@ def circuit_labels(params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(label, params)
 
 
+def circuit_optimizer(
+    optimizer: Callable[[Any], optax.GradientTransformation], step_ov: Any, step_qk: Any
+) -> optax.GradientTransformation:
+    """Any optimizer, with a learning rate of its own for each circuit.
+
+    Under adaptive optimizers the ratio of the two rates is not the flow's ratio r: they normalise gradients.
+
+    Args:
+        optimizer: makes a transformation of a learning rate: `optax.sgd`, `optax.adamw`, or a
+            `functools.partial` of one with its other arguments.
+        step_ov: learning rate of the OV circuit: a number, a tracer or an optax schedule.
+        step_qk: learning rate of the QK circuit, likewise.
+
+    Returns:
+        An optax transformation; its `init` raises `ArgumentError` for a parameter of neither circuit.
+
+    >>> params = {"qk": jax.numpy.ones(1), "ov": jax.numpy.ones(1)}
+    >>> descent = circuit_optimizer(optax.sgd, 0.1, optax.linear_schedule(0.0, 1.0, 10))
+    >>> updates, _ = descent.update(params, descent.init(params))
+    >>> {name: round(float(step[0]), 6) for name, step in updates.items()}  # the schedule starts at zero
+    {'ov': -0.1, 'qk': -0.0}
+    """
+    return optax.partition({"ov": optimizer(step_ov), "qk": optimizer(step_qk)}, circuit_labels)
+
+
 def circuit_sgd(step_ov: Any, step_qk: Any) -> optax.GradientTransformation:
     """Gradient descent in which a step moves each circuit by its own step size times the negative gradient.
 
@@ -55,4 +81,4 @@ def circuit_sgd(step_ov: Any, step_qk: Any) -> optax.GradientTransformation:
     >>> {name: round(float(step), 6) for name, step in updates.items()}
     {'ov': -0.2, 'qk': -1.0}
     """
-    return optax.partition({"ov": optax.sgd(step_ov), "qk": optax.sgd(step_qk)}, circuit_labels)
+    return circuit_optimizer(optax.sgd, step_ov, step_qk)

@@ -199,6 +199,118 @@ def sharpness_map(drawn: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def dtap_maps(
+    maps: Mapping[str, np.ndarray], edges: Sequence[float], published: Mapping[str, Sequence[float]]
+) -> Figure:
+    """A DTAP map for every run: percent of sequences by attention and by probability, mean and spread.
+
+    Args:
+        maps: by run, (seeds, probability bins from low to high, attention bins), percent.
+        edges: inner edges of the bins, the same on both axes.
+        published: by run, the published row of the highest probability, written above the map.
+    """
+    columns = 4
+    rows = -(-len(maps) // columns)
+    ticks = [0.0, *edges, 1.0]
+    with matplotlib.rc_context({**_STYLE, "axes.grid": False}):
+        figure, panels = _figure(3.1 * columns, 2.9 * rows + 0.3, rows, columns)
+        for axes, (name, map_) in zip(panels, maps.items(), strict=False):
+            mean, size = map_.mean(axis=0), len(map_)
+            deviation = map_.std(axis=0, ddof=1) if size > 1 else np.zeros_like(mean)
+            axes.imshow(mean, origin="lower", cmap="Blues", vmin=0, vmax=100, aspect="auto")
+            for (y, x), value in np.ndenumerate(mean):
+                if value > 0:
+                    text = f"{value:.1f}" + (f"\n±{deviation[y, x]:.1f}" if size > 1 else "")
+                    style = {"ha": "center", "va": "center", "fontsize": 7}
+                    axes.text(x, y, text, color="white" if value > 55 else "black", **style)
+            places = np.arange(len(ticks)) - 0.5
+            axes.set_xticks(places, [f"{x:g}" for x in ticks])
+            axes.set_yticks(places, [f"{x:g}" for x in ticks])
+            title = name.replace("_", " ")
+            if name in published:
+                row = "  ".join(f"{x:g}" for x in published[name])
+                title += f"\npublished top row: {row}"
+            axes.set_title(title, fontsize=8)
+        for axes in panels[len(maps) :]:
+            axes.set_axis_off()
+        figure.supxlabel("attention on distinct tokens", fontsize=9)
+        figure.supylabel("probability of the right class", fontsize=9)
+        figure.suptitle("percent of fresh sequences, mean ± standard deviation over seeds", fontsize=9)
+    return figure
+
+
+def sharpening(curves: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """Loss against steps, and attention against loss: every run, mean over seeds with their range.
+
+    Args:
+        curves: by run, "steps" (E,), and "loss" and "attention" (seeds, E), measured at the same steps.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, (left, right) = _figure(11.0, 4.6, 1, 2)
+        for k, (name, curve) in enumerate(curves.items()):
+            style = {"color": COLOURS[k % len(COLOURS)], "ls": LINES[k % len(LINES)]}
+            loss, attention = np.asarray(curve["loss"]), np.asarray(curve["attention"])
+            left.plot(curve["steps"], loss.mean(axis=0), label=name.replace("_", " "), **style)
+            left.fill_between(
+                curve["steps"], loss.min(axis=0), loss.max(axis=0), color=style["color"], alpha=0.2, lw=0
+            )
+            right.plot(np.exp(np.log(loss).mean(axis=0)), attention.mean(axis=0), **style)
+        left.set(xscale="log", yscale="log", xlabel="steps", ylabel="loss on fresh sequences (nats)")
+        right.set(xscale="log", xlabel="loss on fresh sequences (nats)", ylim=(0.0, 1.02))
+        right.set_ylabel("attention on distinct tokens")
+        right.invert_xaxis()
+        figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+    return figure
+
+
+def fixed_attention(
+    curves: Mapping[str, Mapping[float, Mapping[str, np.ndarray]]],
+    exact: Mapping[str, Mapping[str, np.ndarray]],
+) -> Figure:
+    """Loss and the incentive to sharpen while attention is held fixed, a column a circuit, a curve an alpha.
+
+    Args:
+        curves: by circuit and alpha, "steps" (E,), and "loss", "incentive" and "difference" (seeds, E).
+        exact: by circuit, in the orthogonal setting: "alpha" (A,), "loss" and "incentive" (A, P) in closed
+            form and "trained_loss" and "trained_incentive" (A, P), at "t" (P,).
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, panels = _figure(12.5, 3.1 * len(curves) * 1.0 + 0.6, len(curves), 4)
+        for row, (circuit, by_alpha) in zip(panels.reshape(len(curves), 4), curves.items(), strict=True):
+            closed = exact[circuit]
+            for k, (alpha, curve) in enumerate(by_alpha.items()):
+                style = {"color": COLOURS[k], "ls": LINES[k]}
+                for axes, name in zip(row[:2], ("loss", "incentive"), strict=True):
+                    values = np.asarray(curve[name])
+                    label = f"α = {alpha:g}" if name == "loss" else None
+                    axes.plot(curve["steps"], values.mean(axis=0), label=label, **style)
+                    axes.fill_between(
+                        curve["steps"], values.min(axis=0), values.max(axis=0), color=COLOURS[k], alpha=0.2
+                    )
+                thin = slice(None, None, max(1, len(curve["steps"]) // 12))
+                row[1].plot(
+                    curve["steps"][thin],
+                    np.asarray(curve["difference"]).mean(axis=0)[thin],
+                    "o",
+                    mfc="none",
+                    ms=4,
+                    color=COLOURS[k],
+                )
+                for axes, name in zip(row[2:], ("loss", "incentive"), strict=True):
+                    axes.plot(closed["t"], closed[name][k], **style)
+                    axes.plot(closed["t"], closed[f"trained_{name}"][k], "x", ms=4, color=COLOURS[k])
+            for axes in row:
+                axes.set(xscale="log", yscale="log")
+            row[0].set(title=f"{circuit} OV, token task", xlabel="steps", ylabel="loss (nats)")
+            row[1].set(title="lines: exact, circles: difference", xlabel="steps")
+            row[2].set(title=f"{circuit} OV, orthogonal setting", xlabel="time", ylabel="loss (nats)")
+            row[3].set(title="lines: closed form, crosses: trained", xlabel="time")
+            for axes in row[1::2]:
+                axes.set_ylabel("$-\\partial L/\\partial\\alpha$ at fixed weights (nats)")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    return figure
+
+
 def svg(figure: Figure, name: str = "figure") -> str:
     """The figure as an `<svg>` element to put into a page; its ids begin with `name`, text stays text."""
     with matplotlib.rc_context(_STYLE):

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(qkflow.__file__).parent
 FLOORS = (
     ("setting",),
     ("trajectory", "growth"),
-    ("symbolic", "data", "models", "plots"),
+    ("symbolic", "data", "models", "plots", "metrics"),
     ("flow", "train"),
     ("verify", "reproduce"),
     ("__init__",),

@@ -95,20 +95,24 @@ def _tables(task: TokenTask) -> tuple[np.ndarray, int]:
     return np.array(tables).reshape(len(p) - 1, -1), bits
 
 
-def sample_counts(key: jax.Array, task: TokenTask, n_sequences: int) -> TokenCounts:
+def sample_counts(key: jax.Array, task: TokenTask, n_sequences: int, balanced: bool = False) -> TokenCounts:
     """Independent sequences as counts, one random word a cell instead of one a token.
 
     Args:
         key: a PRNG key.
         task: concrete numbers.
         n_sequences: N.
+        balanced: the classes in turn, 0, 1, ..., M - 1, 0, ..., instead of at random.
 
     >>> sample_counts(jax.random.key(0), TokenTask(), 32).counts.sum(axis=1).tolist() == [63] * 32
     True
     """
     tables, bits = _tables(task)
     of_class, of_cells = jax.random.split(key)
-    classes = jax.random.randint(of_class, (n_sequences,), 0, task.n_classes, dtype=jnp.int32)
+    if balanced:
+        classes = jnp.arange(n_sequences, dtype=jnp.int32) % task.n_classes
+    else:
+        classes = jax.random.randint(of_class, (n_sequences,), 0, task.n_classes, dtype=jnp.int32)
     words = jax.random.bits(of_cells, (len(tables), n_sequences), "uint32")
     low = jnp.uint32(2 ** (32 - bits) - 1)
     left = jnp.full(n_sequences, task.n_context, jnp.int32)

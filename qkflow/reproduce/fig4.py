@@ -1,9 +1,8 @@
-"""Published figures, drawn again from the exact solution."""
+"""Figure 4: the scalar equations for five ratios, from the exact solution."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,9 @@ import jax
 import numpy as np
 
 from qkflow.flow.exact import solve_exact
+from qkflow.reproduce.files import written
 from qkflow.setting import ArgumentError, LearningRates, OrthogonalSetting, Problem
-from qkflow.trajectory import SCHEMA, Trajectory, describe, dumps, provenance, write_text
+from qkflow.trajectory import SCHEMA, Trajectory, describe, provenance
 
 RATIOS = (0.01, 0.1, 1.0, 10.0, 100.0)
 LOSSES = np.geomspace(1.0, 1e-4, 50)
@@ -82,24 +82,18 @@ def _end(trajectory: Trajectory) -> dict[str, float]:
     }
 
 
-def reproduce(figure: str = "fig4", out: str | os.PathLike | None = None) -> Reproduction:
-    """Compute a figure of the paper again and draw it.
+def figure4(out: str | None = None) -> Reproduction:
+    """Solve M = 20, b = 50, m = 5, n = 50, eta_OV = 1 from zero for five ratios until the loss is 1e-4.
 
-    Figure 4 solves M = 20, b = 50, m = 5, n = 50, eta_OV = 1 from zero for five ratios until the loss is
-    1e-4. Its first row shows mu_OV, mu_QK, loss and alpha against log10(1 + tau), its second mu_OV, mu_QK
-    and alpha where the loss first falls below L, for 50 log-spaced L.
+    The first row of the figure shows mu_OV, mu_QK, loss and alpha against log10(1 + tau), its second mu_OV,
+    mu_QK and alpha where the loss first falls below L, for 50 log-spaced L.
 
     Args:
-        figure: "fig4".
         out: folder for fig4.png, fig4.svg and fig4.json; `None` writes nothing.
 
     Raises:
-        ArgumentError: for another figure, a folder that does not exist, or float32.
+        ArgumentError: for float32.
     """
-    if figure != "fig4":
-        raise ArgumentError(f"Argument `figure` must be 'fig4', but is {figure!r}.")
-    if out is not None and not os.path.isdir(out):
-        raise ArgumentError(f"Argument `out` must be a folder that exists, but is {os.fspath(out)!r}.")
     if not jax.config.read("jax_enable_x64"):
         raise ArgumentError("Reproducing a figure needs float64: set jax_enable_x64 first.")
     problems = [Problem(SETTING, rates=LearningRates(ratio=ratio)) for ratio in RATIOS]
@@ -108,20 +102,11 @@ def reproduce(figure: str = "fig4", out: str | os.PathLike | None = None) -> Rep
         solve_exact(problem, at_time=np.concatenate([[0.0], np.geomspace(1.0, stops.t[-1], 200)]))
         for problem, stops in zip(problems, by_loss, strict=True)
     ]
-    result = Reproduction(figure, by_time, by_loss)
-    return result if out is None else _draw(result, os.fspath(out))
-
-
-def _draw(result: Reproduction, out: str) -> Reproduction:
+    result = Reproduction("fig4", by_time, by_loss)
+    if out is None:
+        return result
     # Drawing is imported where it is used: solving does without matplotlib.
     from qkflow import plots
 
-    drawn = plots.time_and_loss(result.by_time, result.by_loss)
-    files = [os.path.join(out, f"{result.figure}.{kind}") for kind in ("png", "svg", "json")]
-    try:
-        for path in files[:2]:
-            plots.save(drawn, path)
-        write_text(files[2], dumps(result.document()) + "\n")
-    except OSError as error:
-        raise ArgumentError(f"Cannot write into {out!r}: {error.strerror}.") from None
-    return dataclasses.replace(result, files=tuple(files))
+    drawn = {"fig4": plots.time_and_loss(by_time, by_loss)}
+    return dataclasses.replace(result, files=written(out, "fig4", result.document(), drawn))

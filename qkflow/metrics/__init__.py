@@ -1,0 +1,36 @@
+"""Metrics of attention and faithfulness, on plain arrays.
+
+Relevance (does attention lie where people say that the evidence is?) and faithfulness (does the model use
+what it attends?) are different things; neither stands for the other.
+"""
+
+from qkflow.metrics.balance import imbalance
+from qkflow.metrics.compare import Comparison, paired
+from qkflow.metrics.faithfulness import AOPC_SHARES, comprehensiveness, order, sufficiency
+from qkflow.metrics.mass import Mass, acmc, attention_confidence, attention_mass, dtap
+from qkflow.metrics.relevance import Relevance, relevance_auroc, relevance_precision
+from qkflow.metrics.rows import layer_mean, merge_heads, rollout
+from qkflow.metrics.sharpness import Sharpness, sharpness
+
+__all__ = [
+    "AOPC_SHARES",
+    "Comparison",
+    "Mass",
+    "Relevance",
+    "Sharpness",
+    "acmc",
+    "attention_confidence",
+    "attention_mass",
+    "comprehensiveness",
+    "dtap",
+    "imbalance",
+    "layer_mean",
+    "merge_heads",
+    "order",
+    "paired",
+    "relevance_auroc",
+    "relevance_precision",
+    "rollout",
+    "sharpness",
+    "sufficiency",
+]

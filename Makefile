@@ -14,6 +14,7 @@ test: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.token_task
 
 certify: .venv/installed
 	$(BIN)/python -m benchmarks.certify

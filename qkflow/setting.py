@@ -149,10 +149,16 @@ def require(name: str, value: Number, holds: Callable[[np.ndarray], Any], what: 
         raise ArgumentError(f"Argument `{name}` must be {what}, but is {shown(array[wrong])}.")
 
 
-def pytree(cls: type[T], static: tuple[str, ...] = ()) -> type[T]:
-    """Register a dataclass as a pytree whose unflattened copies skip `__post_init__`; JAX sees floats."""
+def pytree(cls: type[T], static: tuple[str, ...] = (), forgotten: tuple[str, ...] = ()) -> type[T]:
+    """Register a dataclass as a pytree whose unflattened copies skip `__post_init__`; JAX sees floats.
+
+    Args:
+        cls: the dataclass.
+        static: fields that are no leaves; another value of one is compiled anew.
+        forgotten: fields that nothing compiled depends on; copies hold `None` there.
+    """
     names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
-    leaves = tuple(n for n in names if n not in static)
+    leaves = tuple(n for n in names if n not in (*static, *forgotten))
 
     def flatten_with_keys(obj):
         keyed = tuple((jax.tree_util.GetAttrKey(n), nearest(getattr(obj, n))) for n in leaves)
@@ -163,7 +169,9 @@ def pytree(cls: type[T], static: tuple[str, ...] = ()) -> type[T]:
 
     def unflatten(aux, children):
         obj = object.__new__(cls)
-        for name, child in (*zip(leaves, children, strict=True), *zip(static, aux, strict=True)):
+        nothing = dict.fromkeys(forgotten)
+        known = (*zip(leaves, children, strict=True), *zip(static, aux, strict=True), *nothing.items())
+        for name, child in known:
             object.__setattr__(obj, name, child)
         return obj
 

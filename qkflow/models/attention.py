@@ -111,10 +111,9 @@ class Attention(nnx.Module):
         """
         scores = (score_scale * self.qk.columns(queries)).T[members]
         # Absent tokens must not decide the scale: the present ones could all underflow.
-        top = jax.lax.stop_gradient(
-            jnp.max(scores, axis=1, where=counts > 0, initial=-jnp.inf, keepdims=True)
-        )
-        weights = jnp.where(counts > 0, counts * jnp.exp(scores - top), 0)
+        present = counts > 0
+        top = jnp.max(scores, axis=1, where=present, initial=-jnp.inf, keepdims=True)
+        weights = counts * jnp.exp(jnp.where(present, scores - jax.lax.stop_gradient(top), 0))
         attention = weights / weights.sum(axis=1, keepdims=True)
         return attention, self.ov.apply(attention)
 

@@ -69,8 +69,10 @@ def load(folder: str | os.PathLike, lane: Any, optimizer: Any) -> None:
     if not os.path.exists(path):
         return
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
+        with open(path, "rb") as file:
+            content = io.BytesIO(file.read())
+        with np.load(content, allow_pickle=False) as found:
+            arrays = dict(found)
         found = json.loads(str(arrays.pop("about")))
         other = [name for name in about if found.get(name) != about[name]]
         if not other:

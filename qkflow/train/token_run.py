@@ -119,7 +119,7 @@ class TokenRun:
         }
 
 
-pytree(TokenRun, static=("parameterization", "start_qk", "start_ov", "batch_size", "task"))
+pytree(TokenRun, static=("parameterization", "batch_size", "task"), forgotten=("start_qk", "start_ov"))
 
 
 def circuit(matrices: Any) -> Matrix | Product:

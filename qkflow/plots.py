@@ -220,7 +220,10 @@ def dtap_maps(
             axes.imshow(mean, origin="lower", cmap="Blues", vmin=0, vmax=100, aspect="auto")
             for (y, x), value in np.ndenumerate(mean):
                 if value > 0:
-                    text = f"{value:.1f}" + (f"\n±{deviation[y, x]:.1f}" if size > 1 else "")
+                    small = value < 0.05  # would round to nothing
+                    text = "<0.1" if small else f"{value:.1f}"
+                    if size > 1 and not small:
+                        text += f"\n±{deviation[y, x]:.1f}"
                     style = {"ha": "center", "va": "center", "fontsize": 7}
                     axes.text(x, y, text, color="white" if value > 55 else "black", **style)
             places = np.arange(len(ticks)) - 0.5
@@ -271,11 +274,11 @@ def fixed_attention(
 
     Args:
         curves: by circuit and alpha, "steps" (E,), and "loss", "incentive" and "difference" (seeds, E).
-        exact: by circuit, in the orthogonal setting: "alpha" (A,), "loss" and "incentive" (A, P) in closed
-            form and "trained_loss" and "trained_incentive" (A, P), at "t" (P,).
+        exact: by circuit, in the orthogonal setting: "loss" and "incentive" (A, P) in closed form, and
+            "trained_loss" and "trained_incentive" (A, P), at "t" (P,).
     """
     with matplotlib.rc_context(_STYLE):
-        figure, panels = _figure(12.5, 3.1 * len(curves) * 1.0 + 0.6, len(curves), 4)
+        figure, panels = _figure(12.5, 3.1 * len(curves) + 0.6, len(curves), 4)
         for row, (circuit, by_alpha) in zip(panels.reshape(len(curves), 4), curves.items(), strict=True):
             closed = exact[circuit]
             for k, (alpha, curve) in enumerate(by_alpha.items()):
@@ -298,13 +301,23 @@ def fixed_attention(
                 )
                 for axes, name in zip(row[2:], ("loss", "incentive"), strict=True):
                     axes.plot(closed["t"], closed[name][k], **style)
-                    axes.plot(closed["t"], closed[f"trained_{name}"][k], "x", ms=4, color=COLOURS[k])
+                    some = slice(None, None, 4)
+                    trained = closed[f"trained_{name}"][k]
+                    axes.plot(closed["t"][some], trained[some], "x", ms=4, color=COLOURS[k])
             for axes in row:
                 axes.set(xscale="log", yscale="log")
-            row[0].set(title=f"{circuit} OV, token task", xlabel="steps", ylabel="loss (nats)")
-            row[1].set(title="lines: exact, circles: difference", xlabel="steps")
-            row[2].set(title=f"{circuit} OV, orthogonal setting", xlabel="time", ylabel="loss (nats)")
-            row[3].set(title="lines: closed form, crosses: trained", xlabel="time")
+            titles = (
+                "token task",
+                "exact, circles: difference",
+                "orthogonal",
+                "closed form, crosses: trained",
+            )
+            for axes, title in zip(row, titles, strict=True):
+                axes.set_title(f"{circuit} OV, {title}" if axes in (row[0], row[2]) else title, fontsize=9)
+            for axes in row[:2]:
+                axes.set(xlabel="steps", ylabel="loss (nats)")
+            for axes in row[2:]:
+                axes.set(xlabel="time $t$, steps $\\times$ step size", ylabel="loss (nats)")
             for axes in row[1::2]:
                 axes.set_ylabel("$-\\partial L/\\partial\\alpha$ at fixed weights (nats)")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)

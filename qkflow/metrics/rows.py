@@ -61,7 +61,13 @@ def merge_heads(attention: Any, heads: str | int = "mean") -> np.ndarray:
 
 def layer_mean(layers: Sequence[Any]) -> np.ndarray:
     """The mean over layers of (N, L, L) attention, heads merged."""
-    return np.mean([checked_rows(layer)[0] for layer in layers], axis=0)
+    return np.mean(_layers(layers), axis=0)
+
+
+def _layers(layers: Sequence[Any]) -> list[np.ndarray]:
+    if not len(layers):
+        raise ArgumentError("Argument `layers` must hold at least 1 layer, but is empty.")
+    return [checked_rows(layer)[0] for layer in layers]
 
 
 def rollout(layers: Sequence[Any], residual: float) -> np.ndarray:
@@ -80,12 +86,8 @@ def rollout(layers: Sequence[Any], residual: float) -> np.ndarray:
     [[[0.5, 0.5], [0.0, 1.0]]]
     """
     require("residual", residual, lambda x: (x > 0) & (x <= 1), "above 0 and at most 1")
-    total = None
-    for layer in layers:
-        rows, _ = checked_rows(layer)
-        rows = rows / rows.sum(axis=-1, keepdims=True)
-        mixed = residual * rows + (1 - residual) * np.eye(rows.shape[-1])
-        total = mixed if total is None else mixed @ total
-    if total is None:
-        raise ArgumentError("Argument `layers` must hold at least 1 layer, but is empty.")
+    checked = _layers(layers)
+    identity = total = np.eye(checked[0].shape[-1])
+    for rows in checked:
+        total = (residual * rows / rows.sum(axis=-1, keepdims=True) + (1 - residual) * identity) @ total
     return total

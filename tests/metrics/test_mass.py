@@ -1,0 +1,89 @@
+"""Attention mass, DTAP maps, AC and ACMC."""
+
+import numpy as np
+import pytest
+
+from qkflow import metrics
+from qkflow.setting import ArgumentError
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.dirichlet(np.ones(7), 40)
+RELEVANT = RNG.random((40, 7)) < 0.4
+MASS, PROBABILITY = RNG.random(300), RNG.random(300)
+
+
+def test_uniform_attention_gives_the_share_of_relevant_tokens():
+    rows = np.full((40, 7), 1 / 7)
+    found = metrics.attention_mass(rows, RELEVANT)
+    counts = RELEVANT.sum(axis=1)
+    assert found.values == pytest.approx(counts[counts > 0] / 7)
+
+
+def test_padding_changes_nothing():
+    padded = np.pad(ROWS, ((0, 0), (0, 3)))
+    wide = np.pad(RELEVANT, ((0, 0), (0, 3)))
+    real = np.pad(np.ones_like(RELEVANT), ((0, 0), (0, 3)))
+    masses = [metrics.attention_mass(padded, wide, real), metrics.attention_mass(ROWS, RELEVANT)]
+    # Zeros may change the order of a sum, and so its last digit.
+    assert masses[0].values == pytest.approx(masses[1].values, rel=1e-15)
+    for one, other in zip(metrics.sharpness(padded, real), metrics.sharpness(ROWS), strict=True):
+        assert np.allclose(one, other, rtol=1e-14)
+
+
+def test_examples_without_relevant_tokens_are_excluded_and_counted():
+    relevant = RELEVANT.copy()
+    relevant[[3, 8]] = False
+    found = metrics.attention_mass(ROWS, relevant)
+    empty = int((~relevant.any(axis=1)).sum())
+    assert found.excluded == empty >= 2
+    assert len(found.values) == 40 - empty == found.included.sum()
+
+
+def test_the_map_against_a_plain_loop():
+    """Bins (lo, hi], the first with 0: also for values on the edges."""
+    mass = np.concatenate([MASS, [0, 0.2, 0.4, 0.6, 0.8, 1]])
+    probability = np.concatenate([PROBABILITY, [0.2, 0, 0.8, 0.4, 1, 0.6]])
+    edges = [0, 0.2, 0.4, 0.6, 0.8, 1]
+    expected = np.zeros((5, 5))
+    for a, p in zip(mass, probability, strict=True):
+        row = next(k for k in range(5) if p <= edges[k + 1])
+        column = next(k for k in range(5) if a <= edges[k + 1])
+        expected[row, column] += 100 / len(mass)
+    assert metrics.dtap(mass, probability) == pytest.approx(expected)
+    assert metrics.dtap(mass, probability).sum() == pytest.approx(100)
+
+
+def test_acmc_is_a_block_of_the_map_and_at_most_ac():
+    map_ = metrics.dtap(MASS, PROBABILITY)
+    assert metrics.acmc(MASS, PROBABILITY, 0.6, 0.4) == pytest.approx(map_[2:, 3:].sum() / 100)
+    assert metrics.attention_confidence(MASS, 0.6) == pytest.approx(map_[:, 3:].sum() / 100)
+    for theta in np.linspace(0, 1, 11):
+        assert metrics.acmc(MASS, PROBABILITY, theta, 0.3) <= metrics.attention_confidence(MASS, theta)
+        assert metrics.acmc(MASS, 1 + 0 * MASS, theta, 0.3) == metrics.attention_confidence(MASS, theta)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: metrics.attention_mass(2 * ROWS, RELEVANT), "Argument `attention` must sum to 1"),
+        (lambda: metrics.attention_mass(ROWS * np.nan, RELEVANT), "Argument `attention` must be finite"),
+        (
+            lambda: metrics.attention_mass(ROWS, RELEVANT[:, :3]),
+            "Argument `relevant` must have shape (40, 7)",
+        ),
+        (lambda: metrics.attention_mass(ROWS, RELEVANT & False), "Argument `relevant` must name a token"),
+        (lambda: metrics.attention_mass(ROWS, RELEVANT, RELEVANT), "Argument `attention` must be exactly 0"),
+        (lambda: metrics.dtap(MASS, PROBABILITY[:3]), "Argument `probability` must have shape (300,)"),
+        (lambda: metrics.dtap(MASS, PROBABILITY, [0.5, 0.5]), "Argument `edges` must increase strictly"),
+        (lambda: metrics.dtap(MASS, PROBABILITY, [0.5, 1.0]), "Argument `edges` must increase strictly"),
+        (lambda: metrics.dtap(MASS + 1, PROBABILITY), "Argument `mass` must be between 0 and 1"),
+        (lambda: metrics.dtap(MASS * np.nan, PROBABILITY), "Argument `mass` must be between 0 and 1"),
+        (lambda: metrics.dtap([], []), "Argument `mass` must have shape (N,)"),
+        (lambda: metrics.attention_confidence(MASS, 1.5), "Argument `theta` must be between 0 and 1"),
+        (lambda: metrics.acmc(MASS, PROBABILITY, 0.5, -1), "Argument `pi` must be between 0 and 1"),
+    ],
+)
+def test_bad_arguments_are_named(call, words):
+    with pytest.raises(ArgumentError) as error:
+        call()
+    assert words in str(error.value)

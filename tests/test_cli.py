@@ -23,6 +23,8 @@ SENTENCES = {
     "train --n-classes 20 --n-distinct-vocab 50 --n-distinct 5": str(60 * math.comb(50, 5) * math.comb(7, 3)),
     "train --out /nowhere/at/all.json": "Argument `out` must be a file in a folder that can be written",
     "reproduce fig5": "invalid choice",
+    "reproduce fig4 --budget full --out .": "Argument `budget` is for fig2 and fig3, but figure is fig4.",
+    "reproduce fig2 --seeds 0 --out .": "Argument `seeds` must be a whole number of at least 1, but is 0.",
     "": "required",
 }
 

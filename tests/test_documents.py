@@ -38,3 +38,12 @@ def test_the_python_of_the_page_on_testing_runs(capsys):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_python_of_the_page_on_the_token_task_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "token_task.md").read_text(), re.DOTALL)
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, "token_task.md", "exec"), names)
+    assert len(blocks) == 1
+    assert "[ 250  500  750 1000]" in capsys.readouterr().out

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from qkflow.reproduce.fig2 import figure2
 from qkflow.reproduce.fig3 import figure3
 from qkflow.reproduce.fig4 import figure4
-from qkflow.setting import ArgumentError
+from qkflow.setting import ArgumentError, require
 
 __all__ = ["reproduce"]
 
@@ -56,4 +58,5 @@ def reproduce(
     if budget not in BUDGETS:
         raise ArgumentError(f"Argument `budget` must be quick or full, but is {budget!r}.")
     seeds = (2 if budget == "quick" else 5) if seeds is None else seeds
+    require("seeds", seeds, lambda x: (x >= 1) & (x == np.floor(x)), "a whole number of at least 1")
     return (figure2 if figure == "fig2" else figure3)(place, budget, seeds, progress)

@@ -6,9 +6,9 @@ what it attends?) are different things; neither stands for the other.
 
 from qkflow.metrics.balance import imbalance
 from qkflow.metrics.compare import Comparison, paired
-from qkflow.metrics.faithfulness import AOPC_SHARES, comprehensiveness, order, sufficiency
+from qkflow.metrics.faithfulness import AOPC_SHARES, comprehensiveness, sufficiency
 from qkflow.metrics.mass import Mass, acmc, attention_confidence, attention_mass, dtap
-from qkflow.metrics.relevance import Relevance, relevance_auroc, relevance_precision
+from qkflow.metrics.relevance import Relevance, average_precision, relevance_auroc
 from qkflow.metrics.rows import layer_mean, merge_heads, rollout
 from qkflow.metrics.sharpness import Sharpness, sharpness
 
@@ -21,15 +21,14 @@ __all__ = [
     "acmc",
     "attention_confidence",
     "attention_mass",
+    "average_precision",
     "comprehensiveness",
     "dtap",
     "imbalance",
     "layer_mean",
     "merge_heads",
-    "order",
     "paired",
     "relevance_auroc",
-    "relevance_precision",
     "rollout",
     "sharpness",
     "sufficiency",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
+from qkflow.metrics._checked import numbers, scalar
 from qkflow.setting import ArgumentError, require
 
 LEVEL = 0.95
@@ -53,7 +54,7 @@ def paired(one: Any, other: Any, margin: float | None = None) -> Comparison:
     >>> round(found.difference, 4), round(found.low, 4), round(found.high, 4), found.equivalent
     (0.0667, -0.0768, 0.2101, True)
     """
-    a, b = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
+    a, b = numbers("one", one), numbers("other", other)
     for name, value in (("one", a), ("other", b)):
         require(name, value, np.isfinite, "finite")
     if a.shape != b.shape or a.ndim != 1 or a.size < 2:
@@ -62,15 +63,17 @@ def paired(one: Any, other: Any, margin: float | None = None) -> Comparison:
             f"but have shapes {a.shape} and {b.shape}."
         )
     if margin is not None:
-        require("margin", margin, lambda x: (x > 0) & np.isfinite(x), "positive and finite")
+        margin = scalar("margin", margin, lambda x: (x > 0) & np.isfinite(x), "positive and finite")
     gaps = a - b
-    mean, error = float(gaps.mean()), float(stats.sem(gaps))
-    student = stats.t(gaps.size - 1)
-    reach = float(student.isf((1 - LEVEL) / 2)) * error
+    freedom = gaps.size - 1
+    mean = float(gaps.mean())
+    # Deviations of equal gaps from their rounded mean are no scatter.
+    error = float(gaps.std(ddof=1) / np.sqrt(gaps.size)) if np.ptp(gaps) else 0.0
+    reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
 
     def above(distance: float) -> float:
         """The one-sided p that the true mean is not above the observed one minus `distance`."""
-        return float(student.sf(distance / error)) if error > 0 else float(distance <= 0)
+        return float(stdtr(freedom, -distance / error)) if error > 0 else float(distance <= 0)
 
     p = 2 * above(abs(mean)) if error > 0 else float(mean == 0)
     if margin is None:

@@ -1,14 +1,16 @@
-"""Does attention rank the relevant tokens first?"""
+"""Does attention rank the relevant tokens first?
+
+That says nothing of whether the model uses them: for that see `faithfulness.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
 
-from qkflow.metrics.rows import checked_rows
+from qkflow.metrics._checked import relevant_tokens, weights
 from qkflow.setting import ArgumentError
 
 
@@ -17,24 +19,29 @@ class Relevance(NamedTuple):
 
     Args:
         mean: over the examples that count.
-        values: of each of them, in order.
+        values: of each of them, float64, in order.
+        included: booleans (N,), which those are.
         excluded: how many examples have no relevant token, or nothing else.
     """
 
     mean: float
     values: np.ndarray
+    included: np.ndarray
     excluded: int
 
 
-def relevance_auroc(attention: Sequence[Any], relevant: Sequence[Any]) -> Relevance:
-    """The probability that a relevant token has more attention than another; ties count half (Mann, Whitney).
+def relevance_auroc(attention: Any, relevant: Any, real: Any = None) -> Relevance:
+    """The probability that a relevant token has more attention than another; ties count half.
+
+    It is U/(n n') of Mann and Whitney, of the n relevant and the n' other tokens of each example.
 
     Args:
-        attention: one row an example over its real tokens, (T_i,), each summing to 1.
-        relevant: booleans, (T_i,).
+        attention: (N, L), exactly zero on padding.
+        relevant: booleans (N, L), false on padding.
+        real: booleans (N, L), false on padding; `None` when no token is padding.
 
     Raises:
-        ArgumentError: for rows that are no attention, shapes that differ, or no example that counts.
+        ArgumentError: for rows that are no attention, a relevant padding token, or no example that counts.
 
     >>> relevance_auroc([[0.5, 0.3, 0.2]], [[False, True, False]]).mean
     0.5
@@ -45,22 +52,24 @@ def relevance_auroc(attention: Sequence[Any], relevant: Sequence[Any]) -> Releva
         above = rankdata(row)[chosen].sum() - inside * (inside + 1) / 2
         return above / (inside * (row.size - inside))
 
-    return _over_examples(auroc, attention, relevant)
+    return _over_examples(auroc, attention, relevant, real)
 
 
-def relevance_precision(attention: Sequence[Any], relevant: Sequence[Any]) -> Relevance:
-    """Average precision: the mean over relevant tokens of the share of relevant ones among those up to it.
+def average_precision(attention: Any, relevant: Any, real: Any = None) -> Relevance:
+    """The mean over relevant tokens of the share of relevant ones among all that are attended as much.
 
-    Tokens with equal attention are taken together: each has the precision of all of them.
+    That is the sum of precision times the rise of recall down the ranking. Tokens with equal attention are
+    one step of it: each has the precision of all of them.
 
     Args:
-        attention: one row an example over its real tokens, (T_i,), each summing to 1.
-        relevant: booleans, (T_i,).
+        attention: (N, L), exactly zero on padding.
+        relevant: booleans (N, L), false on padding.
+        real: booleans (N, L), false on padding; `None` when no token is padding.
 
     Raises:
-        ArgumentError: for rows that are no attention, shapes that differ, or no example that counts.
+        ArgumentError: for rows that are no attention, a relevant padding token, or no example that counts.
 
-    >>> relevance_precision([[0.5, 0.3, 0.2]], [[False, True, False]]).mean
+    >>> average_precision([[0.5, 0.3, 0.2]], [[False, True, False]]).mean
     0.5
     """
 
@@ -69,23 +78,15 @@ def relevance_precision(attention: Sequence[Any], relevant: Sequence[Any]) -> Re
         hits = rankdata(-row[chosen], method="max")
         return float((hits / upto[chosen]).mean())
 
-    return _over_examples(precision, attention, relevant)
+    return _over_examples(precision, attention, relevant, real)
 
 
-def _over_examples(metric, attention: Sequence[Any], relevant: Sequence[Any]) -> Relevance:
-    if len(attention) != len(relevant):
-        raise ArgumentError(
-            f"Argument `relevant` must hold {len(attention)} examples, but holds {len(relevant)}."
-        )
-    values, excluded = [], 0
-    for one, other in zip(attention, relevant, strict=True):
-        (row, _), chosen = checked_rows(one), np.asarray(other, dtype=bool)
-        if row.shape != chosen.shape or row.ndim != 1:
-            raise ArgumentError(f"Argument `relevant` must have shape {row.shape}, but has {chosen.shape}.")
-        if chosen.any() and not chosen.all():
-            values.append(metric(row, chosen))
-        else:
-            excluded += 1
-    if not values:
+def _over_examples(metric, attention: Any, relevant: Any, real: Any) -> Relevance:
+    rows, tokens = weights("attention", attention, "NL", real)
+    chosen = relevant_tokens(relevant, tokens)
+    included = np.asarray(chosen.any(axis=1) & (tokens & ~chosen).any(axis=1))
+    if not included.any():
         raise ArgumentError("Argument `relevant` must leave some, not all, tokens of an example relevant.")
-    return Relevance(float(np.mean(values)), np.array(values), excluded)
+    examples = zip(rows[included], chosen[included], tokens[included], strict=True)
+    values = np.array([metric(row[own], among[own]) for row, among, own in examples])
+    return Relevance(float(values.mean()), values, included, int((~included).sum()))

@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr
 
-from qkflow.metrics.rows import checked_rows
+from qkflow.metrics._checked import weights
 
 
 class Sharpness(NamedTuple):
-    """Of every row; arrays of the shape of the rows without their last axis.
+    """Of every example, float64 (N,).
 
     Args:
-        entropy: in units of log T, the largest possible: 1 for uniform attention, 0 for one token.
+        entropy: in units of log T, the largest possible: 1 for uniform attention, 0 for one token (also
+            where T = 1).
         effective_tokens: exp(entropy in nats), from 1 to T.
     """
 
@@ -23,11 +24,11 @@ class Sharpness(NamedTuple):
 
 
 def sharpness(attention: Any, real: Any = None) -> Sharpness:
-    """Normalised entropy and effective number of tokens.
+    """Normalised entropy -sum a log a / log T, and effective number of tokens, T the real ones.
 
     Args:
-        attention: (..., L), exactly zero on padding.
-        real: booleans of that shape, false on padding; `None` when no token is padding.
+        attention: (N, L), exactly zero on padding.
+        real: booleans (N, L), false on padding; `None` when no token is padding.
 
     Raises:
         ArgumentError: for rows that are no attention.
@@ -36,9 +37,8 @@ def sharpness(attention: Any, real: Any = None) -> Sharpness:
     >>> found.entropy.round(12).tolist(), found.effective_tokens.round(12).tolist()
     ([1.0, 0.0], [4.0, 1.0])
     """
-    rows, mask = checked_rows(attention, real)
-    rows = rows / rows.sum(axis=-1, keepdims=True)
-    entropy = entr(rows).sum(axis=-1)
-    largest = np.log(mask.sum(axis=-1))
-    share = np.divide(entropy, largest, out=np.zeros_like(entropy), where=largest > 0)
-    return Sharpness(share, np.exp(entropy))
+    rows, tokens = weights("attention", attention, "NL", real)
+    entropy = entr(rows / rows.sum(axis=1, keepdims=True)).sum(axis=1)
+    largest = np.log(tokens.sum(axis=1))
+    relative = np.divide(entropy, largest, out=np.zeros_like(entropy), where=largest > 0)
+    return Sharpness(relative, np.exp(entropy))

@@ -36,7 +36,33 @@ def test_without_scatter_the_difference_is_exact():
     assert same == (0, 0, 0, 1, 0, True)
     apart = paired([1.0] * 5, [0.5] * 5, margin=0.01)
     assert apart == (0.5, 0.5, 0.5, 0, 1, False)
+    # The mean of three times .1 is not .1.
+    tenths = paired([0.1] * 3, [0.0] * 3, margin=0.2)
+    assert tenths[1:] == (tenths.difference, tenths.difference, 0, 0, True)
     assert paired([1.0, 2.0], [0.5, 1.0]).equivalent is None
+
+
+def test_the_interval_covers_the_truth_and_the_tests_err_as_often_as_they_say():
+    """4,000 comparisons of 5 seeds. Binomial, 5 deviations of sqrt(.05 * .95 / 4000) = .0034 are allowed."""
+    one, other = RNG.normal(size=(2, 4000, 5))
+    found = [paired(a, b, margin=0.5) for a, b in zip(one, other, strict=True)]
+    covered = np.mean([low <= 0 <= high for _, low, high, *_ in found])
+    assert covered == pytest.approx(0.95, abs=0.0175)
+    assert np.mean([result.p < 0.05 for result in found]) == pytest.approx(0.05, abs=0.0175)
+    # At a true difference of the margin itself, equivalence is wrong, and claimed at most that often.
+    wrong = np.mean(
+        [bool(paired(a + 0.5, b, margin=0.5).equivalent) for a, b in zip(one, other, strict=True)]
+    )
+    assert wrong < 0.05 + 0.0175
+
+
+def test_turning_the_pairs_round_turns_the_signs_round():
+    one, other = RNG.normal(size=(2, 9))
+    there, back = paired(one, other, margin=0.4), paired(other, one, margin=0.4)
+    assert (there.difference, there.low, there.high) == pytest.approx(
+        (-back.difference, -back.high, -back.low)
+    )
+    assert there[3:] == pytest.approx(back[3:])
 
 
 @pytest.mark.parametrize(
@@ -45,6 +71,10 @@ def test_without_scatter_the_difference_is_exact():
         (([1.0], [1.0]), "must hold the same 2 or more seeds"),
         (([1.0, 2.0], [1.0, 2.0, 3.0]), "must hold the same 2 or more seeds"),
         (([1.0, np.nan], [1.0, 2.0]), "Argument `one` must be finite"),
+        (([[1.0, 2.0]], [[1.0, 2.0]]), "must hold the same 2 or more seeds"),
+        (([1.0, 2.0], [1.0, "x"]), "Argument `other` must be one array of numbers"),
+        (([1.0, 2.0], [1.0, 2.0], np.nan), "Argument `margin` must be positive"),
+        (([1.0, 2.0], [1.0, 2.0], [0.1, 0.2]), "Argument `margin` must be one number"),
         (([1.0, 2.0], [1.0, 2.0], 0.0), "Argument `margin` must be positive"),
     ],
 )

@@ -1,6 +1,7 @@
-"""Comprehensiveness, sufficiency and relevance."""
+"""Comprehensiveness and sufficiency."""
 
-import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,113 +10,167 @@ from qkflow import metrics
 from qkflow.setting import ArgumentError
 
 RNG = np.random.default_rng(2)
+LENGTHS = (1, 2, 7, 20, 41)
+WIDTH = max(LENGTHS)
+SEQUENCES = [RNG.integers(0, 3, size) for size in LENGTHS]
+ROWS = [RNG.dirichlet(np.ones(size)) for size in LENGTHS]
+QUERIES = [0, 1, 3, 0, 40]
 
 
-class Bag:
-    """A model on sequences of tokens: the share of each token, in order-dependent weights of its own."""
+def padded(rows):
+    return np.stack([np.pad(row, (0, WIDTH - len(row))) for row in rows])
+
+
+PADDED, REAL = padded(ROWS), padded([np.ones(size) for size in LENGTHS])
+
+
+class Ordered:
+    """A model that reads the order of the tokens; it keeps what it was asked."""
 
     def __init__(self, sequences):
-        """Keep the sequences."""
         self.sequences, self.seen = sequences, []
 
+    def one(self, tokens):
+        """Class 0: .1 + .8 times the share of token 0, the earlier the heavier; .1 for no tokens."""
+        weights = 1.0 / (1 + np.arange(len(tokens)))
+        p = 0.1 + 0.8 * float((weights * (tokens == 0)).sum() / weights.sum() if len(tokens) else 0)
+        return np.array([p, 1 - p])
+
     def __call__(self, kept):
-        """Probability of class 0: .1 + .8 times the share of token 0, weighted by place; empty: .1."""
-        self.seen.append([tuple(k) for k in kept])
-        p = []
-        for sequence, positions in zip(self.sequences, kept, strict=True):
-            tokens = np.asarray(sequence)[positions]
-            weights = 1.0 / (1 + np.arange(len(tokens)))
-            p.append(0.1 + 0.8 * float((weights * (tokens == 0)).sum() / weights.sum() if len(tokens) else 0))
-        return np.stack([p, 1 - np.array(p)], axis=1)
+        self.seen.append([positions.tolist() for positions in kept])
+        pairs = zip(self.sequences, kept, strict=True)
+        return [self.one(np.asarray(tokens)[positions]) for tokens, positions in pairs]
+
+
+def reads(position, sure=(0.95, 0.05), empty=(0.3, 0.7)):
+    return lambda kept: [sure if position in positions else empty for positions in kept]
 
 
 def test_a_model_that_reads_one_token():
     """k = 1 and that token first: comprehensiveness is f(x) - f(empty), sufficiency 0."""
+    rows = [[0.1, 0.2, 0.6, 0.1], [0.0, 0.1, 0.9, 0.0]]
+    assert metrics.comprehensiveness(reads(2), rows, k=1) == pytest.approx(0.95 - 0.3)
+    assert metrics.sufficiency(reads(2), rows, k=1) == 0
+    # With attention elsewhere it is the other way round.
+    elsewhere = [[0.1, 0.6, 0.2, 0.1]]
+    assert metrics.comprehensiveness(reads(2), elsewhere, k=1) == 0
+    assert metrics.sufficiency(reads(2), elsewhere, k=1) == pytest.approx(0.95 - 0.3)
 
-    def reads(kept):
-        return [[0.95, 0.05] if 2 in positions else [0.3, 0.7] for positions in kept]
 
-    rows = [[0.1, 0.2, 0.6, 0.1], [0.0, 0.1, 0.9]]
-    assert metrics.comprehensiveness(reads, rows, k=1) == pytest.approx(0.65)
-    assert metrics.sufficiency(reads, rows, k=1) == 0
+@pytest.mark.parametrize("queries", [None, QUERIES])
+@pytest.mark.parametrize("shares", [metrics.AOPC_SHARES, (0.1,), None])
+def test_against_a_plain_loop(queries, shares):
+    """Of lists of unequal length, deleted one token at a time, ranked by `sorted`, counted in fractions."""
+    model, without, only = Ordered(SEQUENCES), [], []
+    for n, (tokens, row) in enumerate(zip(SEQUENCES, ROWS, strict=True)):
+        query = None if queries is None else queries[n]
+        best = sorted((j for j in range(len(row)) if j != query), key=lambda j: (-row[j], j))
+        full = model.one(tokens)
+        c = int(full[1] > full[0])
+        for share in shares or [None]:
+            k = 3 if share is None else max(1, math.ceil(Fraction(str(share)) * len(row)))
+            rest = [token for j, token in enumerate(tokens) if j not in best[:k]]
+            top = [token for j, token in enumerate(tokens) if j in best[:k] or j == query]
+            without.append(full[c] - model.one(np.array(rest))[c])
+            only.append(full[c] - model.one(np.array(top))[c])
+    how = {"k": 3} if shares is None else {"shares": shares}
+    for metric, expected in ((metrics.comprehensiveness, without), (metrics.sufficiency, only)):
+        assert metric(model, PADDED, queries, real=REAL, **how) == pytest.approx(np.mean(expected))
 
 
-def test_against_a_plain_loop_with_shares_and_a_query():
-    sequences = [RNG.integers(0, 3, size) for size in (1, 2, 7, 20, 41)]
-    rows = [RNG.dirichlet(np.ones(len(s))) for s in sequences]
-    queries = [len(s) - 1 for s in sequences]
-    shares = (0.01, 0.05, 0.1, 0.2, 0.5)
-    bag = Bag(sequences)
-    without, only = [], []
-    for share, (k, s) in itertools.product(shares, enumerate(sequences)):
-        size, one = len(s), Bag([s])
-        count = max(1, int(np.ceil(share * size - 1e-9)))
-        best = sorted((j for j in range(size) if j != queries[k]), key=lambda j: (-rows[k][j], j))[:count]
-        full = one([range(size)])[0]
-        c = full.argmax()
-        without.append(full[c] - one([[j for j in range(size) if j not in best]])[0][c])
-        only.append(full[c] - one([sorted([*best, queries[k]])])[0][c])
-    assert metrics.comprehensiveness(bag, rows, queries) == pytest.approx(np.mean(without))
-    assert metrics.sufficiency(bag, rows, queries) == pytest.approx(np.mean(only))
-    for kept in itertools.chain.from_iterable(bag.seen):
-        assert list(kept) == sorted(set(kept))
-    assert all(queries[i] in kept for call in bag.seen for i, kept in enumerate(call))
+def test_what_the_model_is_asked():
+    """Real tokens in their order, the query always; never padding."""
+    model = Ordered(SEQUENCES)
+    metrics.comprehensiveness(model, PADDED, QUERIES, real=REAL)
+    metrics.sufficiency(model, PADDED, QUERIES, real=REAL)
+    assert len(model.seen) == 2 * (1 + 5)
+    for call in model.seen:
+        for kept, query, size in zip(call, QUERIES, LENGTHS, strict=True):
+            assert kept == sorted(set(kept))
+            assert query in kept
+            assert max(kept) < size
+    assert model.seen[0] == [list(range(size)) for size in LENGTHS]
+
+
+def test_without_a_query_all_may_go():
+    model = Ordered([[0, 1]])
+    metrics.comprehensiveness(model, [[0.5, 0.5]], k=5)
+    assert model.seen[1] == [[]]
+
+
+def test_a_query_that_is_attended_most_is_no_top_token():
+    model = Ordered([[0, 1, 2]])
+    metrics.comprehensiveness(model, [[0.2, 0.1, 0.7]], [2], k=1)
+    metrics.sufficiency(model, [[0.2, 0.1, 0.7]], [2], k=1)
+    assert [model.seen[1], model.seen[3]] == [[[1, 2]], [[0, 2]]]
 
 
 def test_ties_are_broken_by_position():
-    assert metrics.order([0.25, 0.25, 0.25, 0.25], query=1).tolist() == [0, 2, 3]
+    model = Ordered([np.zeros(40, int)])
+    metrics.sufficiency(model, [np.full(40, 1 / 40)], k=7)
+    assert model.seen[1] == [list(range(7))]
 
 
-def test_a_tenth_of_thirty_is_three():
-    """.1 * 30 is 3.0000000000000004 in floating point."""
-    bag = Bag([np.zeros(30, int)])
-    metrics.sufficiency(bag, [np.full(30, 1 / 30)], shares=[0.1])
-    assert len(bag.seen[1][0]) == 3
+@pytest.mark.parametrize(("share", "size", "k"), [(0.1, 30, 3), (0.07, 100, 7), (0.1, 31, 4), (0.01, 5, 1)])
+def test_shares_are_rounded_up_and_no_further(share, size, k):
+    """.1 * 30 is 3.0000000000000004 in floating point, .07 * 100 is 7.000000000000001."""
+    model = Ordered([np.zeros(size, int)])
+    metrics.sufficiency(model, [np.full(size, 1 / size)], shares=[share])
+    assert len(model.seen[1][0]) == k
 
 
-def ranks(row, chosen):
-    pairs = [(row[i], row[j]) for i in np.flatnonzero(chosen) for j in np.flatnonzero(~chosen)]
-    return np.mean([1.0 * (a > b) + 0.5 * (a == b) for a, b in pairs])
+def test_the_class_is_that_predicted_on_the_full_input():
+    """Where the smaller probability rises as the token goes, both may be negative or positive, never |.|."""
+    sure_of_1 = reads(0, sure=(0.2, 0.8), empty=(0.9, 0.1))
+    assert metrics.comprehensiveness(sure_of_1, [[0.9, 0.1]], k=1) == pytest.approx(0.7)
+    less_sure = reads(0, sure=(0.6, 0.4), empty=(0.9, 0.1))
+    assert metrics.comprehensiveness(less_sure, [[0.9, 0.1]], k=1) == pytest.approx(-0.3)
 
 
-def test_auroc_against_counting_pairs_with_ties():
-    rows = [np.round(RNG.dirichlet(np.ones(9)), 1) + 1e-9 for _ in range(30)]
-    rows = [row / row.sum() for row in rows]
-    relevant = [RNG.random(9) < 0.4 for _ in rows]
-    kept = [(r, c) for r, c in zip(rows, relevant, strict=True) if 0 < c.sum() < 9]
-    found = metrics.relevance_auroc(rows, relevant)
-    assert found.values == pytest.approx([ranks(*pair) for pair in kept])
-    assert found.excluded == 30 - len(kept)
-    assert found.mean == pytest.approx(found.values.mean())
-
-
-def test_average_precision_by_hand():
-    rows = [[0.4, 0.3, 0.2, 0.1]]
-    assert metrics.relevance_precision(rows, [[1, 0, 1, 0]]).mean == pytest.approx((1 + 2 / 3) / 2)
-    assert metrics.relevance_precision([[0.25] * 4], [[1, 0, 1, 0]]).mean == pytest.approx(0.5)
+ROW = [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("arguments", "options", "words"),
     [
-        (lambda p: metrics.sufficiency(p, [[0.5, 0.5]], k=0), "Argument `k` must be a whole number"),
-        (lambda p: metrics.sufficiency(p, [[0.5, 0.5]], shares=[0]), "Argument `shares` must be above 0"),
-        (lambda p: metrics.sufficiency(p, [[0.5, 0.5]], shares=[]), "Argument `shares` must hold at least 1"),
-        (lambda p: metrics.sufficiency(p, [[0.5, 0.5]], [2]), "Argument `queries` must lie from 0 to 1"),
-        (lambda p: metrics.sufficiency(p, [[0.5, 0.5]], [0, 1]), "Argument `queries` must hold 1 positions"),
-        (lambda p: metrics.sufficiency(p, []), "Argument `attention` must hold at least 1 example"),
-        (
-            lambda p: metrics.sufficiency(lambda kept: [0.5], [[0.5, 0.5]]),
-            "Argument `predict` must return shape",
-        ),
-        (lambda p: metrics.sufficiency(lambda kept: [[2.0, -1]], [[0.5, 0.5]]), "must return probabilities"),
-        (lambda p: metrics.sufficiency(lambda kept: [[np.nan]], [[0.5, 0.5]]), "must return probabilities"),
-        (lambda p: metrics.relevance_auroc([[0.5, 0.5]], [[1, 1]]), "Argument `relevant` must leave some"),
-        (lambda p: metrics.relevance_auroc([[0.5, 0.5]], [[1]]), "Argument `relevant` must have shape (2,)"),
-        (lambda p: metrics.relevance_auroc([[0.5, 0.5]], []), "Argument `relevant` must hold 1 examples"),
+        ((ROW,), {"k": 0}, "`k` must be a whole number of at least 1, but is 0."),
+        ((ROW,), {"k": 1.5}, "`k` must be a whole number of at least 1, but is 1.5."),
+        ((ROW,), {"k": [1, 2]}, "`k` must be one number"),
+        ((ROW,), {"shares": [0]}, "`shares` must be above 0"),
+        ((ROW,), {"shares": [np.nan]}, "`shares` must be above 0"),
+        ((ROW,), {"shares": [50]}, "`shares` must be above 0 and at most 1, but is 50."),
+        ((ROW,), {"shares": []}, "`shares` must hold 1 share or more"),
+        ((ROW, [2]), {}, "`queries` must be whole numbers from 0 to 1, but is 2."),
+        ((ROW, [0.5]), {}, "`queries` must be whole numbers from 0 to 1, but is 0.5."),
+        ((ROW, [-1]), {}, "`queries` must be whole numbers from 0 to 1, but is -1."),
+        ((ROW, [0, 1]), {}, "`queries` must have shape (1,), but has (2,)."),
+        (([[1.0, 0.0]], [1]), {"real": [[1, 0]]}, "`queries` must name real tokens"),
+        ((ROW,), {"real": [[1, 0]]}, "`attention` must be exactly 0 on padding"),
+        (([],), {}, "`attention` must have shape (N, L)"),
+        (([[0.5, 0.4]],), {}, "`attention` must sum to 1"),
+        (([[0.5, np.nan]],), {}, "`attention` must be finite"),
     ],
 )
-def test_bad_arguments_are_named(call, words):
+def test_bad_arguments_are_named(arguments, options, words):
+    for metric in (metrics.comprehensiveness, metrics.sufficiency):
+        with pytest.raises(ArgumentError) as error:
+            metric(Ordered([[0, 1]]), *arguments, **options)
+        assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("predict", "words"),
+    [
+        (lambda kept: [0.5], "must return shape (1, classes), but returned (1,)."),
+        (lambda kept: [[0.5, 0.5]] * 2, "must return shape (1, classes), but returned (2, 2)."),
+        (lambda kept: [[2.0, -1.0]], "must return probabilities"),
+        (lambda kept: [[np.nan, 1.0]], "must return probabilities"),
+        (lambda kept: [[0.9, 0.9]], "must return probabilities"),
+        (lambda kept: [np.full(1 + len(kept[0]), 1 / (1 + len(kept[0])))], "must return the same classes"),
+        (lambda kept: [["yes"]], "must be one array of numbers"),
+    ],
+)
+def test_predictions_that_are_none_are_refused(predict, words):
     with pytest.raises(ArgumentError) as error:
-        call(Bag([[0, 1]]))
+        metrics.sufficiency(predict, ROW, k=1)
     assert words in str(error.value)

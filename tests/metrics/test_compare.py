@@ -36,6 +36,7 @@ def test_without_scatter_the_difference_is_exact():
     assert same == (0, 0, 0, 1, 0, True)
     apart = paired([1.0] * 5, [0.5] * 5, margin=0.01)
     assert apart == (0.5, 0.5, 0.5, 0, 1, False)
+    assert paired([0.5] * 5, [0.0] * 5, margin=0.5)[4:] == (1, False)
     # The mean of three times .1 is not .1.
     tenths = paired([0.1] * 3, [0.0] * 3, margin=0.2)
     assert tenths[1:] == (tenths.difference, tenths.difference, 0, 0, True)

@@ -69,6 +69,15 @@ def test_acmc_is_a_block_of_the_map_and_at_most_ac():
         assert metrics.acmc(MASS, 1 + 0 * MASS, theta, 0.3) == metrics.attention_confidence(MASS, theta)
 
 
+def test_thresholds_are_to_be_exceeded():
+    mass, probability = [0.5, 0.5, 0.75, 0.75], [0.75, 0.5, 0.75, 0.5]
+    assert metrics.attention_confidence(mass, 0.5) == 0.5
+    assert metrics.acmc(mass, probability, 0.5, 0.25) == 0.5
+    assert metrics.acmc(mass, probability, 0.25, 0.5) == 0.5
+    assert metrics.acmc(mass, probability, 0.5, 0.5) == 0.25
+    assert metrics.attention_confidence(mass, 1) == metrics.acmc(mass, probability, 1, 1) == 0
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -8,7 +8,9 @@ from qkflow import metrics
 RNG = np.random.default_rng(7)
 ROWS = RNG.dirichlet(np.ones(7), 40)
 ROWS[:, 2] = ROWS[:, 4] = ROWS[:, [2, 4]].mean(axis=1)
-"""With ties."""
+ROWS[20:, [0, 1, 5, 6]] = 0
+ROWS /= ROWS.sum(axis=1, keepdims=True)
+"""With ties, and with real tokens that get as little as padding."""
 RELEVANT = RNG.random((40, 7)) < 0.4
 REAL = np.ones((40, 7), dtype=bool)
 BEHIND, BEFORE, INSIDE = ([*range(7)], [*range(3, 10)], [0, 1, 3, 4, 6, 8, 9])

@@ -34,6 +34,12 @@ def test_the_length_is_that_of_the_real_tokens():
     assert tokens.tolist() == pytest.approx([2, 1])
 
 
+def test_rows_of_half_precision_are_rows_all_the_same():
+    """A thousandth in float16 is .00100040."""
+    entropy, tokens = metrics.sharpness(np.full((1, 1000), np.float16(0.001)))
+    assert (entropy[0], tokens[0]) == pytest.approx((1, 1000), rel=1e-12)
+
+
 @pytest.mark.parametrize("rows", [[0.5, 0.5], [[0.5, 0.6]], [[np.nan, 1.0]], [[1.5, -0.5]], [[]]])
 def test_rows_that_are_no_attention_are_refused(rows):
     with pytest.raises(ArgumentError, match="Argument `attention` must"):

@@ -172,7 +172,7 @@ class Figure2:
             "edges": list(EDGES),
             "sequences": SEQUENCES,
             "runs": self.rows(),
-            "curves": {name: _curve(record) for name, record in self.records.items()},
+            "curves": {name: _curve(record, 60) for name, record in self.records.items()},
             "orders": self.orders(),
             "comparisons": self.comparisons(),
             **provenance(),
@@ -239,12 +239,10 @@ def _plus_minus(mean: float, deviation: float, digits: int) -> str:
     return f"{mean:.{digits}f}±{deviation:.{digits}f}"
 
 
-def _curve(record: Record) -> dict[str, Any]:
-    """A record at about 60 geometric epochs, for drawing."""
-    count = len(record.steps)
-    chosen = np.unique(np.rint(np.geomspace(1, count, 60)).astype(int)) - 1
-    names = ("training_loss", "loss", "accuracy", "attention")
-    columns = {name: record.columns[name][:, chosen].astype(float).tolist() for name in names}
+def _curve(record: Record, points: int) -> dict[str, Any]:
+    """A record at about so many geometric epochs."""
+    chosen = np.unique(np.rint(np.geomspace(1, len(record.steps), points)).astype(int)) - 1
+    columns = {name: column[:, chosen].astype(float).tolist() for name, column in record.columns.items()}
     return {"steps": record.steps[chosen].tolist(), **columns}
 
 
@@ -267,10 +265,6 @@ def _seen(record: Record, seeds: int) -> tuple[np.ndarray, np.ndarray]:
         pairs.append(_evaluate(record.run, params, jax.random.fold_in(jax.random.key(seed), _FRESH)))
     mass, probability = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     return mass, probability
-
-
-def _arrays(record: Record) -> dict[str, np.ndarray]:
-    return {"steps": record.steps, **record.columns}
 
 
 def figure2(out: str | None, budget: str, seeds: int, progress: Callable[[int, int], Any] | None) -> Figure2:
@@ -298,6 +292,6 @@ def figure2(out: str | None, budget: str, seeds: int, progress: Callable[[int, i
     top = {name: row["top"] for name, row in PUBLISHED.items() if "top" in row}
     figures = {
         "fig2": plots.dtap_maps({name: result.maps(name) for name in records}, EDGES, top),
-        "fig2_sharpening": plots.sharpening({name: _arrays(record) for name, record in records.items()}),
+        "fig2_sharpening": plots.sharpening({name: _curve(record, 300) for name, record in records.items()}),
     }
     return dataclasses.replace(result, files=written(out, "fig2", result.document(), figures))

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from qkflow import plots
 from qkflow.reproduce import reproduce
 from qkflow.reproduce.budget import hurried
 from qkflow.reproduce.fig2 import (
@@ -91,6 +92,24 @@ def test_the_document_and_the_table(figure):
     assert "[2.901, 1.31, 0.081, 0.009]" in text
     assert "FAFO_increasing: T 64, QK tiny, OV tiny, rate QK 0.01 to 0.4, OV 0.01, 200,000 steps" in text
     assert max(map(len, text.splitlines())) < 160
+
+
+def test_the_figures_show_every_run_and_the_published_rows(figure):
+    maps = plots.dtap_maps(
+        {name: figure.maps(name) for name in figure.records}, EDGES, {"FACO_equal": [0, 1]}
+    )
+    titles = [axes.get_title() for axes in maps.axes]
+    assert sum(bool(title) for title in titles) == len(figure.records)
+    assert "FACO equal\npublished top row: 0  1" in titles
+    # The lowest row of cells is that of the lowest probability.
+    mean = figure.maps("FAFO_equal").mean(axis=0)
+    shown = {tuple(map(int, t.get_position())): t.get_text() for t in maps.axes[0].texts}
+    assert shown[4, 0].startswith(f"{mean[0, 4]:.1f}")
+    curves = {name: {"steps": record.steps, **record.columns} for name, record in figure.records.items()}
+    left, right = plots.sharpening(curves).axes
+    assert len(left.lines) == len(right.lines) == len(figure.records)
+    styles = {(line.get_color(), repr(line._dash_pattern)) for line in left.lines}  # type: ignore[attr-defined]
+    assert len(styles) == len(figure.records)
 
 
 def test_a_hurried_training_repeats_the_published_losses_and_map():

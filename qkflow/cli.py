@@ -311,7 +311,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after `qkflow`; `None` takes the process's.
 
     Returns:
-        Exit status: 0, 1 when a claim is falsified, 2 for bad input, which is one sentence on stderr.
+        Exit status: 0, 1 when a claim is falsified, 2 for bad input, which is one sentence on stderr, and
+        130 when interrupted.
     """
     words = sys.argv[1:] if argv is None else argv
     jax.config.update("jax_enable_x64", True)
@@ -322,6 +323,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ArgumentError, ArithmeticError) as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("Interrupted; trainings that are kept go on from their last checkpoint.", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

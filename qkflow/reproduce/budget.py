@@ -10,6 +10,7 @@ import numpy as np
 
 from qkflow.setting import ArgumentError
 from qkflow.train.lanes import EPOCH
+from qkflow.trajectory import plain
 
 Run = TypeVar("Run")
 
@@ -48,7 +49,20 @@ def folder(out: str | None, name: str) -> str | None:
 
 
 def spread(values: np.ndarray) -> dict[str, Any]:
-    """Mean and standard deviation over seeds, the first axis, as JSON values; one seed has no deviation."""
+    """Mean and standard deviation over seeds, the first axis, as JSON values; one seed has null deviations.
+
+    >>> spread(np.array([[1.0, 2.0], [3.0, 2.0]]))["mean"], spread(np.array([1.0]))
+    ([2.0, 2.0], {'mean': 1.0, 'sd': None})
+    """
     values = np.asarray(values, dtype=float)
-    deviation = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(values[0])
-    return {"mean": values.mean(axis=0).tolist(), "sd": deviation.tolist()}
+    deviation = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
+    return {"mean": plain(values.mean(axis=0)), "sd": plain(deviation)}
+
+
+def plus_minus(mean: float, deviation: float | None, digits: int) -> str:
+    """A mean with its deviation over seeds, where there is one.
+
+    >>> plus_minus(1.0, 0.5, 2), plus_minus(1.0, None, 2)
+    ('1.00±0.50', '1.00')
+    """
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f"±{deviation:.{digits}f}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from qkflow import metrics
 from qkflow.data import TokenTask, sample_counts
-from qkflow.reproduce.budget import folder, hurried, spread
+from qkflow.reproduce.budget import folder, hurried, plus_minus, spread
 from qkflow.reproduce.files import written
 from qkflow.setting import Parameterization
 from qkflow.train.checkpoint import described
@@ -137,9 +137,11 @@ class Figure2:
     def comparisons(self) -> list[dict[str, Any]]:
         """Faster QK against its control, paired by seed: attention at equal loss, and accuracy at the end.
 
-        Attention is compared at those of `LOSSES` that every seed of both reaches.
+        Attention is compared at those of `LOSSES` that every seed of both reaches; one seed is no sample.
         """
         found = []
+        if self.seeds < 2:
+            return found
         for faster, control in FASTER.items():
             for loss in LOSSES:
                 pair = self.attention_at(faster, loss), self.attention_at(control, loss)
@@ -182,7 +184,7 @@ class Figure2:
     def table(self) -> str:
         """Every run beside what was published, then attention at equal loss."""
         lines = [
-            f"budget {self.budget}, {self.seeds} seeds: mean ± standard deviation; published in brackets"
+            f"budget {self.budget}, seeds: {self.seeds}; mean ± standard deviation over seeds; [published]"
         ]
         if self.budget == "quick":
             lines.append(
@@ -197,9 +199,10 @@ class Figure2:
         ]
         lines.append(f"{'L':>8}" + "".join(name.rjust(20) for name in COMMON_START))
         for row in self.orders():
-            cells = (_plus_minus(row[name]["mean"], row[name]["sd"], 3) for name in COMMON_START)
+            cells = (plus_minus(row[name]["mean"], row[name]["sd"], 3) for name in COMMON_START)
             lines.append(f"{row['loss']:8g}" + "".join(cell.rjust(20) for cell in cells))
-        lines += ["", "faster QK minus its control, paired by seed, 95 % interval"]
+        if self.seeds > 1:
+            lines += ["", "faster QK minus its control, paired by seed, 95 % interval"]
         for row in self.comparisons():
             at = f"at loss {row['loss']:g}" if "loss" in row else "at the end"
             change = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
@@ -218,8 +221,8 @@ class Figure2:
         heading += f", OV {run.lr_ov:g}, {run.steps:,} steps"
 
         def line(label: str, value: Any, known: Any, digits: int) -> str:
-            means, sds = np.atleast_1d(value["mean"]), np.atleast_1d(value["sd"])
-            cells = "  ".join(_plus_minus(m, s, digits) for m, s in zip(means, sds, strict=True))
+            means, sds = (np.atleast_1d(np.array(value[key], dtype=object)) for key in ("mean", "sd"))
+            cells = "  ".join(plus_minus(m, s, digits) for m, s in zip(means, sds, strict=True))
             shown = "" if known is None else "  [" + ", ".join(f"{x:g}" for x in np.atleast_1d(known)) + "]"
             return f"  {label:<24}{cells}{shown}"
 
@@ -233,10 +236,6 @@ class Figure2:
             line("attention", row["attention"], None, 4),
             line("% with p > .8", top, published.get("top"), 1),
         ]
-
-
-def _plus_minus(mean: float, deviation: float, digits: int) -> str:
-    return f"{mean:.{digits}f}±{deviation:.{digits}f}"
 
 
 def _curve(record: Record, points: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from qkflow.data import population
 from qkflow.flow.fixed import fixed_attention
 from qkflow.models import aligned_start, cross_entropy
 from qkflow.models.attention import Matrix, Product
-from qkflow.reproduce.budget import folder, hurried, spread
+from qkflow.reproduce.budget import folder, hurried, plus_minus, spread
 from qkflow.reproduce.files import written
 from qkflow.setting import ArgumentError, OrthogonalSetting, Parameterization, Problem
 from qkflow.train.fixed_run import DIFFERENCE, FixedAttentionRun
@@ -112,7 +112,7 @@ class Figure3:
 
     def table(self) -> str:
         """Final losses beside the published ones, and the two routes to the incentive to sharpen."""
-        lines = [f"budget {self.budget}, {self.seeds} seeds: mean ± standard deviation"]
+        lines = [f"budget {self.budget}, seeds: {self.seeds}; mean ± standard deviation over seeds"]
         if self.budget == "quick":
             lines.append(
                 f"(steps {QUICK} times as large and {QUICK} times fewer: same flow time, more noise)"
@@ -140,7 +140,7 @@ class Figure3:
 
 
 def _pm(value: Mapping[str, float]) -> str:
-    return f"{value['mean']:.6f}±{value['sd']:.6f}"
+    return plus_minus(value["mean"], value["sd"], 6)
 
 
 def _curve(record: Record) -> dict[str, np.ndarray]:

@@ -83,6 +83,21 @@ def test_comparisons_find_the_planted_effect_and_no_other(figure):
     assert [row["loss"] for row in figure.orders()] == [0.3, 0.1, 0.03, 0.01]
 
 
+def test_one_seed_is_no_sample(figure):
+    """It has maps and losses, but nothing to compare."""
+    columns = {
+        n: dataclasses.replace(r, columns={k: v[:1] for k, v in r.columns.items()})
+        for n, r in figure.records.items()
+    }
+    mass, probability = ({n: x[:1] for n, x in y.items()} for y in (figure.mass, figure.probability))
+    one = Figure2("full", 1, columns, mass, probability)
+    assert one.comparisons() == []
+    assert "paired" not in one.table()
+    assert "± " in one.table().splitlines()[0]
+    assert "±" not in "".join(one.table().splitlines()[1:])
+    assert json.loads(dumps(one.document()))["runs"][0]["final_loss"]["sd"] is None
+
+
 def test_the_document_and_the_table(figure):
     document = json.loads(dumps(figure.document()))
     assert document["seeds"] == [0, 1, 2]

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qkflow.trajectory import Trajectory, write_text
+from qkflow.trajectory import Trajectory, write_bytes, write_text
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's palette, the ones that show on white first."""
@@ -339,8 +339,7 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
     path = os.fspath(path)
     if path.endswith(".svg"):
         return write_text(path, svg(figure) + "\n")
-    draft = f"{path}.{os.getpid()}"
+    buffer = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(draft, format="png", dpi=160)
-    os.replace(draft, path)
-    return None
+        figure.savefig(buffer, format="png", dpi=160)
+    return write_bytes(path, buffer.getvalue())

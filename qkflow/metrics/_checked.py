@@ -14,9 +14,13 @@ ROUNDING = 1e-3
 
 
 def numbers(name: str, values: Any) -> np.ndarray:
-    """The values as one float64 array; ragged lists and what is no number are refused."""
+    """The values as one float64 array; ragged lists and what is no real number are refused."""
     try:
-        return np.asarray(values, dtype=float)
+        found = np.asarray(values)
+        if np.iscomplexobj(found):
+            raise TypeError
+        # One layout, so that one order of summation: a part of a row never sums to more than the row.
+        return np.asarray(found, dtype=float, order="C")
     except (TypeError, ValueError):
         raise ArgumentError(
             f"Argument `{name}` must be one array of numbers, its rows of one length, "

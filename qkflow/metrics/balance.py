@@ -32,10 +32,11 @@ def imbalance(left: Any, right: Any) -> np.ndarray:
     a, b = numbers("left", left), numbers("right", right)
     for name, value in (("left", a), ("right", b)):
         require(name, value, np.isfinite, "finite")
-    if a.ndim < 2 or b.ndim < 2 or (*a.shape[:-2], a.shape[-1]) != b.shape[:-1]:
+    fits = a.ndim >= 2 and b.ndim >= 2 and (*a.shape[:-2], a.shape[-1]) == b.shape[:-1]
+    if not fits or 0 in (*a.shape[-2:], b.shape[-1]):
         raise ArgumentError(
             "Argument `right` must have the leading axes of `left`, and as many rows as that has columns, "
-            f"but the shapes are {a.shape} and {b.shape}."
+            f"none of them 0, but the shapes are {a.shape} and {b.shape}."
         )
     # The ratio has no scale; without one the squares would underflow where starts are tiny.
     largest = np.maximum(np.abs(a).max(axis=(-2, -1)), np.abs(b).max(axis=(-2, -1)))

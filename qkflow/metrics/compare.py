@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,8 +68,9 @@ def paired(one: Any, other: Any, margin: float | None = None) -> Comparison:
     gaps = a - b
     freedom = gaps.size - 1
     mean = float(gaps.mean())
-    # Deviations of equal gaps from their rounded mean are no scatter.
-    error = float(gaps.std(ddof=1) / np.sqrt(gaps.size)) if np.ptp(gaps) else 0.0
+    # Deviations of equal gaps from their rounded mean are no scatter; squares of tiny ones would underflow.
+    spread = float(np.ptp(gaps))
+    error = spread * float((gaps / spread).std(ddof=1)) / math.sqrt(gaps.size) if spread else 0.0
     reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
 
     def above(distance: float) -> float:

@@ -117,7 +117,9 @@ def _query_mask(queries: Any, tokens: np.ndarray) -> np.ndarray:
 def _counts(k: int | None, shares: Sequence[float], lengths: np.ndarray) -> list[np.ndarray]:
     """How many tokens each example loses, for k or for each share."""
     if k is not None:
-        one = scalar("k", k, lambda x: (x >= 1) & (x == np.floor(x)), "a whole number of at least 1")
+        one = scalar(
+            "k", k, lambda x: (x >= 1) & np.isfinite(x) & (x == np.floor(x)), "a whole number of at least 1"
+        )
         return [np.full(lengths.shape, one)]
     parts = numbers("shares", shares)
     if parts.ndim != 1 or not parts.size:

@@ -40,7 +40,7 @@ def merge_heads(attention: Any, heads: str | int = "mean", real: Any = None) -> 
         largest = values.max(axis=1)
         return largest / largest.sum(axis=-1, keepdims=True)
     count = values.shape[1]
-    if isinstance(heads, bool) or heads not in range(count):
+    if np.ndim(heads) or isinstance(heads, bool) or heads not in range(count):
         raise ArgumentError(f"Argument `heads` must be mean, max or 0 to {count - 1}, but is {heads!r}.")
     return values[:, int(heads)]
 

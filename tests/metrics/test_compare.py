@@ -57,6 +57,15 @@ def test_the_interval_covers_the_truth_and_the_tests_err_as_often_as_they_say():
     assert wrong < 0.05 + 0.0175
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_the_unit_changes_only_the_unit(scale):
+    """Also where the squares of the differences underflow or overflow: no scatter is taken for none."""
+    one, other = RNG.normal(size=(2, 6))
+    plain, found = paired(one, other, margin=0.5), paired(scale * one, scale * other, margin=0.5 * scale)
+    assert [x / scale for x in found[:3]] == pytest.approx(plain[:3])
+    assert found[3:] == pytest.approx(plain[3:])
+
+
 def test_turning_the_pairs_round_turns_the_signs_round():
     one, other = RNG.normal(size=(2, 9))
     there, back = paired(one, other, margin=0.4), paired(other, one, margin=0.4)

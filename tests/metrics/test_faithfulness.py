@@ -135,6 +135,7 @@ ROW = [[0.5, 0.5]]
     [
         ((ROW,), {"k": 0}, "`k` must be a whole number of at least 1, but is 0."),
         ((ROW,), {"k": 1.5}, "`k` must be a whole number of at least 1, but is 1.5."),
+        ((ROW,), {"k": np.inf}, "`k` must be a whole number of at least 1, but is inf."),
         ((ROW,), {"k": [1, 2]}, "`k` must be one number"),
         ((ROW,), {"shares": [0]}, "`shares` must be above 0"),
         ((ROW,), {"shares": [np.nan]}, "`shares` must be above 0"),

@@ -36,6 +36,21 @@ def test_rows_of_half_precision_are_rows_all_the_same():
     assert (found.values <= 1).all()
 
 
+def test_the_layout_in_memory_changes_nothing_and_no_mass_exceeds_1():
+    """All but a token without attention is all: summed in another order it could be 1 and some 1e-15."""
+    rows = RNG.dirichlet(np.ones(200), 30)
+    rows[:, 7] = 0
+    rows /= rows.sum(axis=1, keepdims=True)
+    relevant = np.arange(200) != np.full((30, 1), 7)
+    for row_order in "CF":
+        for relevant_order in "CF":
+            found = metrics.attention_mass(
+                np.array(rows, order=row_order), np.array(relevant, order=relevant_order)
+            )
+            assert (found.values == 1).all()
+    assert metrics.dtap(found.values, found.values)[-1, -1] == 100
+
+
 def test_examples_without_relevant_tokens_are_excluded_and_counted():
     relevant = RELEVANT.copy()
     relevant[[3, 8]] = False

@@ -71,6 +71,7 @@ NOT_ZERO[2, 4] = False
     [
         (lambda: metrics.merge_heads(HEADS, "median"), "`heads` must be mean, max or 0 to 2"),
         (lambda: metrics.merge_heads(HEADS, 3), "`heads` must be mean, max or 0 to 2, but is 3."),
+        (lambda: metrics.merge_heads(HEADS, np.array([0, 1])), "`heads` must be mean, max or 0 to 2"),
         (lambda: metrics.merge_heads(HEADS, True), "`heads` must be mean, max or 0 to 2, but is True."),
         (lambda: metrics.merge_heads(HEADS[:, 0]), "`attention` must have shape (N, H, L)"),
         (lambda: metrics.merge_heads(HEADS[:0]), "`attention` must have shape (N, H, L)"),

@@ -32,7 +32,7 @@ def test_rows_of_half_precision_are_rows_all_the_same():
     relevant[0, 500:] = 0
     found = metrics.attention_mass(rows, relevant)
     assert found.values.dtype == np.float64
-    assert found.values == pytest.approx([0.5, 1], rel=1e-14)
+    assert found.values == pytest.approx([0.5, 1], rel=1e-14, abs=0)
     assert (found.values <= 1).all()
 
 

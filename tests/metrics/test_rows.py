@@ -15,7 +15,9 @@ MAPS = RNG.dirichlet(np.ones(6), (4, 5, 6))
 def test_duplicating_heads_changes_no_mean_and_no_maximum():
     twice = np.concatenate([HEADS, HEADS], axis=1)
     for how in ("mean", "max"):
-        assert np.allclose(metrics.merge_heads(twice, how), metrics.merge_heads(HEADS, how), rtol=1e-14)
+        assert np.allclose(
+            metrics.merge_heads(twice, how), metrics.merge_heads(HEADS, how), rtol=1e-14, atol=0
+        )
 
 
 def test_heads_against_a_plain_loop():
@@ -39,7 +41,7 @@ def test_maps_are_merged_query_by_query(heads):
 def test_rollout_against_paths(residual):
     """Rows sum to 1, and an entry is the sum over all paths through the layers, the first one last."""
     found = metrics.rollout(MAPS[:3], residual)
-    assert found.sum(axis=-1) == pytest.approx(np.ones((5, 6)), rel=1e-14)
+    assert found.sum(axis=-1) == pytest.approx(np.ones((5, 6)), rel=1e-14, abs=0)
     a, b, c = (residual * layer[0] + (1 - residual) * np.eye(6) for layer in MAPS[:3])
     paths = sum(c[4, i] * b[i, j] * a[j, 2] for i in range(6) for j in range(6))
     assert found[0, 4, 2] == pytest.approx(paths)
@@ -49,7 +51,7 @@ def test_rollout_normalises_rows_of_half_precision():
     """The rounding of four layers does not add up: rows sum to 1 in float64."""
     found = metrics.rollout(MAPS.astype(np.float16), 0.5)
     assert found.dtype == np.float64
-    assert found.sum(axis=-1) == pytest.approx(np.ones((5, 6)), rel=1e-14)
+    assert found.sum(axis=-1) == pytest.approx(np.ones((5, 6)), rel=1e-14, abs=0)
     assert found == pytest.approx(metrics.rollout(MAPS, 0.5), abs=1e-3)
 
 
@@ -58,7 +60,7 @@ def test_the_mean_over_layers_against_a_plain_loop():
 
 
 def test_with_one_layer_all_coincide():
-    assert np.allclose(metrics.rollout(MAPS[:1], 1.0), MAPS[0], rtol=1e-14)
+    assert np.allclose(metrics.rollout(MAPS[:1], 1.0), MAPS[0], rtol=1e-14, atol=0)
     assert (metrics.layer_mean(MAPS[:1]) == MAPS[0]).all()
 
 
